@@ -1,0 +1,1 @@
+"""The repair tasks that come with patchgym, and the code that makes them."""

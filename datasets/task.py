@@ -1,0 +1,237 @@
+"""A task: one issue in one repository at one commit, the tests that judge it, and its fix."""
+
+import difflib
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
+
+Split = Literal["train", "heldout"]
+
+_BUNDLED = Path(__file__).parent / "bundled" / "tasks.jsonl"
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+class TaskError(ValueError):
+    """A task, or a file of tasks, that can't be used; the text is one line and says what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Focus:
+    """Where to look: the one function that a single-function task is about."""
+
+    path: str
+    """File, relative to the repository's root, with forward slashes."""
+    function: str
+    """Name of the function inside that file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One repair task. Building one raises TaskError when its parts contradict each other."""
+
+    id: str
+    """Unique name: letters, digits, `.`, `_`, `-`, and `/` between parts."""
+    statement: str
+    """What the policy is told, in prose."""
+    base_commit: str
+    """Commit (40 hex digits) that every attempt starts from."""
+    gold_patch: str
+    """Git diff against base_commit that solves the task; never shown to the policy."""
+    fail_to_pass: tuple[str, ...]
+    """Pytest node ids that fail at base_commit and pass with the gold patch; at least one."""
+    pass_to_pass: tuple[str, ...] = ()
+    """Pytest node ids that pass at base_commit and must go on passing."""
+    test_files: tuple[str, ...]
+    """Trusted files, put back as they are at base_commit before a verdict."""
+    files: Mapping[str, str] | None = None
+    """The whole repository as path -> text, for a bundled task; None when `repository` is set."""
+    repository: str | None = None
+    """Folder of an existing git repository; None when `files` is set."""
+    focus: Focus | None = None
+    """The function to mend, where the task is about a single one."""
+    image: str | None = None
+    """Image tag to run in; None means the pool's own."""
+    split: str = "train"
+    """Which part of the data it belongs to; the bundled tasks have `train` and `heldout`."""
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    """How the task came about: generator, seed, source."""
+
+    def __post_init__(self) -> None:
+        for problem in _problems(self):
+            raise TaskError(problem)
+
+    @property
+    def content(self) -> str:
+        """Sha256 hex digest of what makes the task: unchanged by its id, split or location."""
+        parts = (
+            self.statement,
+            self.base_commit,
+            self.gold_patch,
+            self.fail_to_pass,
+            self.pass_to_pass,
+            self.test_files,
+        )
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """All node ids of a verdict, FAIL_TO_PASS first."""
+        return self.fail_to_pass + self.pass_to_pass
+
+
+def load_tasks(path: str | Path) -> tuple[Task, ...]:
+    """The tasks of a JSON Lines file, in order; a relative `repository` is relative to the file.
+
+    Raises TaskError (one line, `file:line: what: what to do`) for anything it can't use.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8"
+        raise TaskError(f"{path}: {reason}: give a JSON Lines file of tasks") from error
+    tasks: dict[str, Task] = {}
+    # Not splitlines(): a JSON string may hold U+2028 and the like unescaped.
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        task = _parse(line, f"{path}:{number}", path.parent)
+        if task.id in tasks:
+            raise TaskError(f"{path}:{number}: {task.id} is there twice: give it another id")
+        tasks[task.id] = task
+    if not tasks:
+        raise TaskError(f"{path}: no tasks in it: write one JSON object a line")
+    return tuple(tasks.values())
+
+
+def dump_tasks(tasks: Iterable[Task], path: str | Path) -> None:
+    """Write tasks as JSON Lines, the whole file or nothing."""
+    path = Path(path)
+    text = "".join(json.dumps(asdict(task), ensure_ascii=False) + "\n" for task in tasks)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def bundled_tasks(split: Split) -> tuple[Task, ...]:
+    """The repair tasks that come with patchgym; no function is in both splits."""
+    return tuple(task for task in _all_bundled() if task.split == split)
+
+
+@cache
+def _all_bundled() -> tuple[Task, ...]:
+    return load_tasks(_BUNDLED)
+
+
+@cache
+def _adapter() -> "TypeAdapter[Task]":
+    # Inside: pydantic costs more to import than all of this module.
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Task)
+
+
+def _parse(line: str, where: str, folder: Path) -> Task:
+    from pydantic import ValidationError
+
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        what = f"{error.msg} at column {error.colno}"
+        raise TaskError(f"{where}: not JSON ({what}): write one task a line") from error
+    if not isinstance(row, dict):
+        raise TaskError(f"{where}: not a JSON object: write one task a line")
+    _refuse_unknown(row, Task, where, "")
+    if isinstance(row.get("focus"), dict):
+        _refuse_unknown(row["focus"], Focus, where, "focus.")
+    try:
+        task = _adapter().validate_json(line, strict=True)
+    except ValidationError as error:
+        raise TaskError(f"{where}: {_first_problem(error)}") from error
+    except TaskError as error:
+        raise TaskError(f"{where}: {error}") from error
+    if task.repository is None:
+        return task
+    return replace(task, repository=str(folder.resolve() / task.repository))
+
+
+def _refuse_unknown(
+    row: Mapping[str, object], type_: type[Task] | type[Focus], where: str, prefix: str
+) -> None:
+    known = [item.name for item in fields(type_)]
+    for key in row:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            advice = f"did you mean {prefix}{near[0]}?" if near else f"use {', '.join(known)}"
+            raise TaskError(f"{where}: unknown key {prefix}{key}: {advice}")
+
+
+def _first_problem(error: "ValidationError") -> str:
+    first = error.errors()[0]
+    if isinstance(cause := first.get("ctx", {}).get("error"), TaskError):
+        return str(cause)
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"].startswith("missing"):
+        return f"no key {key}: add it"
+    found = type(first["input"]).__name__
+    return f"{key} has the wrong type: {first['msg'].lower()}, not {found}"
+
+
+def _problems(task: Task) -> Iterable[str]:
+    """Every contradiction inside a task, as `what: what to do`."""
+    if not _ID.fullmatch(task.id):
+        yield f"id {task.id!r} is no plain name: use letters, digits, . _ - and / between parts"
+    if not task.statement.strip():
+        yield f"{task.id}: the statement is empty: say what is wrong"
+    if (task.files is None) == (task.repository is None):
+        yield f"{task.id}: give exactly one of files and repository"
+    if not _COMMIT.fullmatch(task.base_commit):
+        yield f"{task.id}: base_commit {task.base_commit!r} is no full commit: give 40 hex digits"
+    if not re.search(r"(?m)^diff --git ", task.gold_patch) or not task.gold_patch.endswith("\n"):
+        yield f"{task.id}: gold_patch is no git diff: paste the whole output of `git diff`"
+    yield from _test_problems(task)
+    for path in (*task.test_files, *(task.files or ()), *((task.focus,) if task.focus else ())):
+        path = path.path if isinstance(path, Focus) else path
+        if not _plain(path):
+            yield f"{task.id}: {path!r} leaves the repository: use a path relative to its root"
+
+
+def _test_problems(task: Task) -> Iterable[str]:
+    if not task.fail_to_pass:
+        yield f"{task.id}: fail_to_pass is empty: name a test that the gold patch turns green"
+    if not task.test_files:
+        yield f"{task.id}: test_files is empty: name the files that hold the tests"
+    seen: set[str] = set()
+    for test in task.tests:
+        path, separator, _ = test.partition("::")
+        if not separator or path not in task.test_files:
+            yield f"{task.id}: test {test} is in no test file: write FILE::NAME, FILE in test_files"
+        if test in seen:
+            yield f"{task.id}: test {test} is named twice: remove one"
+        seen.add(test)
+    for path in task.test_files if task.files is not None else ():
+        if path not in (task.files or {}):
+            yield f"{task.id}: test file {path} is not in files: add it"
+
+
+def _plain(path: str) -> bool:
+    parts = PurePosixPath(path).parts
+    odd = any(part in ("..", "/") or part.lower() == ".git" for part in parts)
+    return bool(parts) and not odd and str(PurePosixPath(path)) == path and "\0" not in path
