@@ -1,0 +1,95 @@
+"""Advantages of a group's members, relative to the group: pure functions over the last axis.
+
+Axes: `...` any leading axes (groups), `G` members of one group. Every function takes
+`rewards [..., G]` and `counts_in_baseline [..., G]`, and returns `advantages [..., G]`. They use
+only the array's own namespace (`__array_namespace__`), so NumPy arrays stay NumPy and JAX arrays
+trace under `jit`; this module imports neither. Uneven groups are exact: a list of groups is mapped
+one by one, or padded to one array whose padding does not count in the baseline.
+
+| estimator | formula | paper | deviation |
+|---|---|---|---|
+| `rloo` (default) | r_i - mean of the *other* counted | Ahmadian et al. 2024, arXiv:2402.14740 | none |
+| `grpo` | (r_i - mean) / (std + 1e-6) | Shao et al. 2024 (DeepSeekMath), arXiv:2402.03300 | the paper \
+leaves the std open; here with n - 1, as public trainers do |
+| `dr_grpo` | r_i - mean | Liu et al. 2025 (Dr. GRPO), arXiv:2503.20783 | none |
+
+A member that doesn't count in the baseline (an infrastructure failure, padding) shapes nobody
+else's advantage; its own is still reported against the counted members, and the caller's loss mask
+decides whether it trains. Where nobody is left to compare with, the advantage is 0.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Estimator = Literal["rloo", "grpo", "dr_grpo"]
+# A NumPy or JAX array: both offer `__array_namespace__`, which no shared static type describes.
+Array = Any
+
+_STD_EPSILON = 1e-6
+
+
+def leave_one_out(rewards: Array, counts_in_baseline: Array) -> Array:
+    """Reward minus the mean of the other counted members: `[..., G] -> [..., G]` (RLOO)."""
+    xp = rewards.__array_namespace__()
+    counted = counts_in_baseline.astype(rewards.dtype)
+    total = (rewards * counted).sum(axis=-1, keepdims=True)
+    others = counted.sum(axis=-1, keepdims=True) - counted
+    baseline = (total - rewards * counted) / xp.maximum(others, 1)
+    return xp.where(others > 0, rewards - baseline, xp.zeros_like(rewards))
+
+
+def mean_centered(rewards: Array, counts_in_baseline: Array) -> Array:
+    """Reward minus the mean of the counted members: `[..., G] -> [..., G]` (Dr. GRPO)."""
+    xp = rewards.__array_namespace__()
+    counted = counts_in_baseline.astype(rewards.dtype)
+    size = counted.sum(axis=-1, keepdims=True)
+    mean = (rewards * counted).sum(axis=-1, keepdims=True) / xp.maximum(size, 1)
+    return xp.where(size > 0, rewards - mean, xp.zeros_like(rewards))
+
+
+def standardized(rewards: Array, counts_in_baseline: Array) -> Array:
+    """Mean-centered reward over the counted members' std: `[..., G] -> [..., G]` (GRPO)."""
+    xp = rewards.__array_namespace__()
+    counted = counts_in_baseline.astype(rewards.dtype)
+    centered = mean_centered(rewards, counts_in_baseline)
+    degrees = counted.sum(axis=-1, keepdims=True) - 1
+    variance = (centered**2 * counted).sum(axis=-1, keepdims=True) / xp.maximum(degrees, 1)
+    scaled = centered / (xp.sqrt(variance) + _STD_EPSILON)
+    return xp.where(degrees > 0, scaled, xp.zeros_like(rewards))
+
+
+_ESTIMATORS: dict[Estimator, Callable[[Array, Array], Array]] = {
+    "rloo": leave_one_out,
+    "grpo": standardized,
+    "dr_grpo": mean_centered,
+}
+
+
+def group_advantages(
+    rewards: Sequence[float],
+    *,
+    counts_in_baseline: Sequence[bool] | None = None,
+    estimator: Estimator = "rloo",
+) -> npt.NDArray[np.float64]:
+    """Advantages of one group, `[G]`, in double precision.
+
+    `counts_in_baseline` (default: everyone) has one entry a reward. Raises ValueError for an
+    unknown estimator, lengths that differ, or a counted reward that is not finite.
+    """
+    if estimator not in _ESTIMATORS:
+        raise ValueError(f"unknown estimator {estimator!r}: choose one of {sorted(_ESTIMATORS)}")
+    values = np.asarray(rewards, np.float64)
+    counted = (
+        np.ones(values.shape, np.bool_)
+        if counts_in_baseline is None
+        else np.asarray(counts_in_baseline, np.bool_)
+    )
+    if values.ndim != 1 or counted.shape != values.shape:
+        raise ValueError(f"want one flag a reward, got {values.shape} and {counted.shape}")
+    if not np.isfinite(values).all():
+        raise ValueError(f"rewards must be finite, got {values.tolist()}")
+    result: npt.NDArray[np.float64] = _ESTIMATORS[estimator](values, counted)
+    return result

@@ -1,0 +1,309 @@
+"""The learner: takes groups of sequences, makes one optimizer step, reports what happened.
+
+    groups -> pack (host) -> for each row: forward, backward, add to the gradient -> clip -> AdamW
+              batching       losses, model.decoder                                 (or skip: not finite)
+
+`train` blocks; the caller gives it a thread of its own. Parameters are never changed in place: the
+arrays behind `params` stay valid while a sampler reads them, and a step makes new ones.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from .batching import Batch, Row, TrainSequence, pack
+from .learner_config import LearnerConfig
+from .losses import TokenSums, token_logprobs, token_sums
+from .model.config import ModelConfig
+from .model.decoder import Params, head_weight, hidden_states
+
+_HEAD_CHUNK = 512
+"""Positions whose logits exist at a time; more is faster (the head's gradient is written once a
+chunk) and costs 4 x vocabulary bytes a position, twice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """What one call of `train` did. Means are over loss tokens, a shared one once a sequence."""
+
+    step: int
+    """Optimizer steps applied so far, this one included."""
+    applied: bool
+    """False: nothing to learn, or a loss or gradient that is not finite; the weights are as they
+    were."""
+    reason: str
+    """Why it was not applied; empty when it was."""
+    loss: float
+    """Negated surrogate over (sequences x length_normalizer)."""
+    grad_norm: float
+    """Global norm before clipping."""
+    learning_rate: float
+    """Step size of this step."""
+    entropy: float
+    """Mean entropy of the learner's distribution, nats a token."""
+    mean_ratio: float
+    """Mean of learner probability over sampler probability."""
+    clipped_fraction: float
+    """Share of loss tokens whose gradient the clip removed, 0 to 1."""
+    mismatch_kl: float
+    """Nats a token, estimate of KL(sampler || learner). At staleness 0 anything above about 1e-3
+    means that sampler and learner don't hold the same weights."""
+    sequences: int
+    """Sequences handed over."""
+    loss_tokens: int
+    """Masked tokens trained on."""
+    flat_tokens: int
+    """Tokens of the trained sequences, one by one."""
+    tree_tokens: int
+    """The same with prefixes shared."""
+    padded_tokens: int
+    """Tokens computed, padding included."""
+    rows: int
+    """Rows computed."""
+    compilations: int
+    """Row shapes compiled during this call."""
+    pack_seconds: float
+    """Laying the rows out."""
+    gradient_seconds: float
+    """Forward and backward passes, compilations included."""
+    update_seconds: float
+    """Clipping and the optimizer."""
+
+
+class LearnerState(NamedTuple):
+    """All that a learner must keep to go on exactly where it was."""
+
+    params: Params
+    optimizer: Any
+    """optax's state; its own step count drives the warm-up."""
+    step: jax.Array
+    """Optimizer steps applied, int32 scalar."""
+
+
+class Learner:
+    """One-step-a-batch GRPO learner over a decoder's parameters."""
+
+    def __init__(self, config: LearnerConfig, model: ModelConfig, params: Params) -> None:
+        self._config = config
+        self._model = model
+        self._optimizer = _optimizer(config)
+        params = jax.tree.map(jnp.asarray, params)
+        self._state = LearnerState(
+            params=params,
+            optimizer=jax.jit(self._optimizer.init)(params),
+            step=jnp.zeros((), jnp.int32),
+        )
+        self._gradient = jax.jit(partial(_add_row, config, model), donate_argnums=(1,))
+        # The old parameters are not donated: a sampler may still be reading them.
+        self._update = jax.jit(partial(_apply, config, self._optimizer), donate_argnums=(1, 2))
+        self._shapes: set[tuple[int, int]] = set()
+
+    @property
+    def params(self) -> Params:
+        """The current parameters; later steps leave these arrays as they are."""
+        return self._state.params
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps applied."""
+        return int(self._state.step)
+
+    @property
+    def state(self) -> LearnerState:
+        """Everything a checkpoint must hold. Save it before the next `train`, which consumes the
+        optimizer's arrays."""
+        return self._state
+
+    def restore(self, state: LearnerState) -> None:
+        """Go on from `state`, whose trees must be those of this learner's `state`."""
+        want, got = jax.tree.structure(self._state), jax.tree.structure(state)
+        if want != got:
+            raise ValueError(f"the state has another structure: {got}, not {want}")
+        self._state = state
+
+    def train(self, groups: Sequence[Sequence[TrainSequence]]) -> StepReport:
+        """One optimizer step on `groups`; blocks until it is done.
+
+        Raises ValueError for a sequence longer than the longest row. A batch with nothing to learn,
+        or whose loss or gradient is not finite, changes nothing: `applied` is false.
+        """
+        started = time.perf_counter()
+        batch = pack(groups, row_tokens=self._config.row_tokens)
+        packed = time.perf_counter()
+        compiled = len(self._shapes)
+        sums, gradient = self._gradients(batch)
+        loss = -float(sums.objective) / self._divisor(batch)
+        differentiated = time.perf_counter()
+        learning_rate = float(_schedule(self._config)(self._state.step))
+        norm, reason = self._step(batch, gradient, loss)
+        return _report(
+            batch,
+            sums,
+            step=self.step,
+            applied=not reason,
+            reason=reason,
+            loss=loss,
+            grad_norm=norm,
+            learning_rate=learning_rate,
+            compilations=len(self._shapes) - compiled,
+            pack_seconds=packed - started,
+            gradient_seconds=differentiated - packed,
+            update_seconds=time.perf_counter() - differentiated,
+        )
+
+    def gradient(self, batch: Batch) -> tuple[float, Params]:
+        """Loss and gradient of `batch`, without a step: what `train` would clip and apply."""
+        sums, gradient = self._gradients(batch)
+        divisor = self._divisor(batch)
+        return -float(sums.objective) / divisor, jax.tree.map(lambda g: g / divisor, gradient)
+
+    def _divisor(self, batch: Batch) -> float:
+        """What the summed loss is divided by: sequences x the constant length."""
+        return float(max(1, batch.sequences) * self._config.length_normalizer)
+
+    def _gradients(self, batch: Batch) -> tuple[TokenSums, Params]:
+        """Sums and undivided gradient over all rows; the gradient is accumulated in float32."""
+        params = self._state.params
+        gradient: Params = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
+        sums = [np.zeros(len(TokenSums._fields))]
+        for row in batch.rows:
+            self._shapes.add(row.shape)
+            gradient, added = self._gradient(params, gradient, _arrays(row))
+            # Waiting here keeps one row's activations in memory, not several.
+            sums.append(np.asarray(jax.device_get(added), np.float64))
+        return TokenSums(*np.sum(sums, axis=0)), gradient
+
+    def _step(self, batch: Batch, gradient: Params, loss: float) -> tuple[float, str]:
+        """Apply the gradient; returns its norm, and the reason when it was not applied."""
+        if not batch.rows:
+            return 0.0, "no sequence has both an advantage and a token to learn"
+        if not np.isfinite(loss):
+            return float("nan"), f"the loss is {loss}"
+        norm = float(_global_norm(gradient)) / self._divisor(batch)
+        if not np.isfinite(norm):
+            return norm, f"the gradient's norm is {norm}"
+        scale = min(1.0, self._config.max_grad_norm / max(norm, 1e-30)) / self._divisor(batch)
+        params, optimizer = self._update(
+            self._state.params, self._state.optimizer, gradient, np.float32(scale)
+        )
+        self._state = LearnerState(params, optimizer, self._state.step + 1)
+        jax.block_until_ready(params)
+        return norm, ""
+
+
+def _schedule(config: LearnerConfig) -> optax.Schedule:
+    """Step size by optimizer step: linear warm-up, then constant."""
+    if config.warmup_steps == 0:
+        return optax.constant_schedule(config.learning_rate)
+    first = config.learning_rate / config.warmup_steps
+    return optax.linear_schedule(first, config.learning_rate, max(1, config.warmup_steps - 1))
+
+
+def _optimizer(config: LearnerConfig) -> optax.GradientTransformation:
+    """AdamW; clipping is done by the learner, which needs the norm for its report."""
+    return optax.adamw(
+        _schedule(config),
+        b1=config.beta1,
+        b2=config.beta2,
+        weight_decay=config.weight_decay,
+    )
+
+
+def _add_row(
+    config: LearnerConfig,
+    model: ModelConfig,
+    params: Params,
+    gradient: Params,
+    row: dict[str, jax.Array],
+) -> tuple[Params, TokenSums]:
+    """`gradient` plus the row's, and the row's sums; arrays of `row` are `Row`'s [T] and [P]."""
+
+    def objective(params: Params) -> tuple[jax.Array, TokenSums]:
+        states = hidden_states(
+            model, params, row["tokens"][None], row["positions"][None], row["ends"][None]
+        )[0]
+        logprobs, entropies = token_logprobs(
+            states[row["readers"]],
+            head_weight(model, params).T,
+            row["targets"],
+            _chunk(len(row["targets"])),
+        )
+        sums = token_sums(
+            logprobs,
+            entropies,
+            row["sampler_logprobs"],
+            row["positive"],
+            row["negative"],
+            row["sharing"],
+            clip_low=config.clip_low,
+            clip_high=config.clip_high,
+            ratio_cap=config.ratio_cap,
+        )
+        return -sums.objective, sums
+
+    added, sums = jax.grad(objective, has_aux=True)(params)
+    return jax.tree.map(jnp.add, gradient, added), sums
+
+
+def _chunk(reads: int) -> int:
+    """The largest divisor of `reads` that is at most `_HEAD_CHUNK`."""
+    return next(size for size in range(min(reads, _HEAD_CHUNK), 0, -1) if reads % size == 0)
+
+
+def _arrays(row: Row) -> dict[str, np.ndarray]:
+    """The arrays of `row` that the device reads."""
+    return {
+        "tokens": row.tokens,
+        "positions": row.positions,
+        "ends": row.ends,
+        "readers": row.readers,
+        "targets": row.targets,
+        "sampler_logprobs": row.sampler_logprobs,
+        "positive": row.positive,
+        "negative": row.negative,
+        "sharing": row.sharing,
+    }
+
+
+@jax.jit
+def _global_norm(gradient: Params) -> jax.Array:
+    """Square root of the sum of all squares."""
+    return optax.global_norm(gradient)
+
+
+def _apply(
+    config: LearnerConfig,
+    optimizer: optax.GradientTransformation,
+    params: Params,
+    state: Any,
+    gradient: Params,
+    scale: jax.Array,
+) -> tuple[Params, Any]:
+    """One optimizer update with `gradient` times `scale`."""
+    updates, state = optimizer.update(jax.tree.map(lambda g: g * scale, gradient), state, params)
+    return optax.apply_updates(params, updates), state
+
+
+def _report(batch: Batch, sums: TokenSums, **values: Any) -> StepReport:
+    """Means of `sums`, beside the values given."""
+    tokens = max(float(sums.tokens), 1.0)
+    return StepReport(
+        entropy=float(sums.entropy) / tokens,
+        mean_ratio=float(sums.ratio) / tokens,
+        clipped_fraction=float(sums.clipped) / tokens,
+        mismatch_kl=float(sums.mismatch_kl) / tokens,
+        sequences=batch.sequences,
+        loss_tokens=batch.loss_tokens,
+        flat_tokens=batch.flat_tokens,
+        tree_tokens=batch.tree_tokens,
+        padded_tokens=batch.padded_tokens,
+        rows=len(batch.rows),
+        **values,
+    )
