@@ -1,1 +1,24 @@
-"""placeholder"""
+"""Rewards: verdicts in fresh sandboxes, scored by workers of their own."""
+
+from .base import Component, Reward, Score, Verdict
+from .composite import RewardConfig, compose
+from .patch_size import PatchSizeComponent
+from .tests import TestsComponent
+from .verdict import JudgeConfig, judge
+from .workers import Scorer, ScoreRequest, run_workers
+
+__all__ = [
+    "Component",
+    "JudgeConfig",
+    "PatchSizeComponent",
+    "Reward",
+    "RewardConfig",
+    "Score",
+    "ScoreRequest",
+    "Scorer",
+    "TestsComponent",
+    "Verdict",
+    "compose",
+    "judge",
+    "run_workers",
+]

@@ -1,0 +1,31 @@
+# Two commands do everything: `make quickstart` and `make test`. Both set up what is missing.
+
+PYTHON_BIN := .venv/bin
+ARGS ?=
+
+.PHONY: quickstart test check format setup bench-sandbox bench-sampler bench-learner bench-quickstart
+
+quickstart: setup  ## Train the pretrained model on the bundled repair tasks
+	$(PYTHON_BIN)/patchgym train --config examples/quickstart.toml $(ARGS)
+
+test: setup  ## All tests, on a real Docker engine and the real weights
+	$(PYTHON_BIN)/pytest $(ARGS)
+
+check: setup  ## Lint, format and types
+	$(PYTHON_BIN)/ruff check .
+	$(PYTHON_BIN)/ruff format --check .
+	$(PYTHON_BIN)/mypy
+	$(PYTHON_BIN)/pyright
+
+format: setup
+	$(PYTHON_BIN)/ruff check --fix .
+	$(PYTHON_BIN)/ruff format .
+
+setup:
+	@scripts/setup.sh
+
+bench-sandbox bench-sampler bench-learner: bench-%: setup
+	$(PYTHON_BIN)/python benchmarks/bench_$*.py $(ARGS)
+
+bench-quickstart: setup  ## Three seeds of the quickstart: up to an hour on two cores
+	$(PYTHON_BIN)/python benchmarks/bench_quickstart.py $(ARGS)

@@ -1,0 +1,78 @@
+"""Sources of rollouts: the training book behind a gate, and a fixed list for evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import anyio
+
+from patchgym.agent import stream_seed
+from patchgym.datasets.task import Task
+
+from .group import GroupBook, WorkItem
+
+
+class TrainingSource:
+    """Hands out the book's rollouts; blocks while the staleness bound allows no new group."""
+
+    def __init__(
+        self,
+        book: GroupBook,
+        allowance: Callable[[], int],
+        on_open: Callable[[WorkItem], None] = lambda item: None,
+    ) -> None:
+        self._book = book
+        self._allowance = allowance
+        self._on_open = on_open
+        self._changed = anyio.Event()
+        self._closed = False
+
+    async def next(self) -> WorkItem | None:
+        """The next rollout, as soon as one may start; None once closed."""
+        while not self._closed:
+            item = self._book.next_item(self._allowance())
+            if item is not None:
+                if item.member == 0 and item.attempt == 0:
+                    self._on_open(item)
+                return item
+            await self._changed.wait()
+        return None
+
+    def wake(self) -> None:
+        """The book or the allowance changed."""
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    def close(self) -> None:
+        """Start no more rollouts."""
+        self._closed = True
+        self.wake()
+
+
+class ListSource:
+    """Every task `samples` times, tasks side by side, each with its own random stream."""
+
+    def __init__(self, name: str, tasks: Sequence[Task], *, samples: int, seed: int) -> None:
+        self._items = [
+            WorkItem(
+                rollout_id=f"{name}-{index:03d}-s{sample}",
+                group_id=f"{name}-{index:03d}",
+                task=task,
+                member=sample,
+                attempt=0,
+                seed=stream_seed(seed, task.id, sample),
+            )
+            for index, task in enumerate(tasks)
+            for sample in range(samples)
+        ]
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    async def next(self) -> WorkItem | None:
+        """The next rollout, None at the end."""
+        if self._next == len(self._items):
+            return None
+        self._next += 1
+        return self._items[self._next - 1]

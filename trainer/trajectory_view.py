@@ -1,0 +1,88 @@
+"""One rollout for people: every turn with its text, its diff and its test results."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from rich.console import Console
+from rich.rule import Rule
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from patchgym.agent import Turn
+from patchgym.rewards import Reward
+
+from .trajectory_store import StoredRollout
+
+_STYLES = {"passed": "green", "failed": "red", "error": "red", "timeout": "yellow"}
+
+
+def rollout_record(stored: StoredRollout) -> dict[str, Any]:
+    """The rollout as JSON types; diffs as text."""
+    record = dataclasses.asdict(stored)
+    for turn in record["trajectory"]["turns"]:
+        turn["diff"] = turn["diff"].decode("utf-8", "backslashreplace")
+    return record
+
+
+def print_rollout(stored: StoredRollout, console: Console) -> None:
+    """Print the whole rollout."""
+    trajectory = stored.trajectory
+    console.print(
+        f"[bold]{trajectory.rollout_id}[/bold]  task {trajectory.task_id}  "
+        f"{trajectory.stop_reason}  {trajectory.seconds:.1f} s  seed {trajectory.seed}",
+        highlight=False,
+    )
+    if trajectory.error:
+        console.print(Text(trajectory.error, style="red"))
+    for number, turn in enumerate(trajectory.turns, 1):
+        _print_turn(number, turn, console)
+    if stored.reward is not None:
+        _print_reward(stored.reward, console)
+
+
+def _print_turn(number: int, turn: Turn, console: Console) -> None:
+    completion = turn.completion
+    console.print(
+        Rule(
+            f"turn {number}: {len(turn.context)} context + {len(completion.tokens)} sampled ids, "
+            f"policy version {completion.policy_version}, ended by {completion.finish}, "
+            f"mean log-probability {sum(completion.logprobs) / len(completion.logprobs):.3f}"
+        )
+    )
+    console.print(Text(turn.text))
+    if turn.diff:
+        console.print(Syntax(turn.diff.decode("utf-8", "backslashreplace"), "diff", theme="ansi_dark"))
+    observation = turn.observation
+    console.print(Text(f"observation ({observation.kind}): {observation.text}", style="cyan"))
+    _print_outcomes(dict(observation.outcomes), dict(observation.messages), console)
+
+
+def _print_outcomes(
+    outcomes: dict[str, Any], messages: dict[str, str], console: Console
+) -> None:
+    if not outcomes:
+        return
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    for test, outcome in outcomes.items():
+        style = _STYLES.get(outcome, "yellow")
+        table.add_row(Text(outcome, style=style), Text(test), Text(messages.get(test, "")))
+    console.print(table)
+
+
+def _print_reward(reward: Reward, console: Console) -> None:
+    verdict = reward.verdict
+    total = "unknown" if reward.total is None else f"{reward.total:.3f}"
+    shared = ", shared with an identical patch" if reward.shared else ""
+    console.print(Rule(f"reward {total}: {verdict.status} by {verdict.evidence}{shared}"))
+    for score in reward.scores:
+        console.print(
+            f"{score.name}: {score.value:.3f} x {score.weight:g}  {dict(score.evidence)}",
+            markup=False,
+            highlight=False,
+        )
+    if verdict.detail:
+        console.print(Text(verdict.detail, style="yellow"))
+    _print_outcomes(dict(verdict.outcomes), dict(verdict.messages), console)
