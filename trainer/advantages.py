@@ -6,12 +6,11 @@ only the array's own namespace (`__array_namespace__`), so NumPy arrays stay Num
 trace under `jit`; this module imports neither. Uneven groups are exact: a list of groups is mapped
 one by one, or padded to one array whose padding does not count in the baseline.
 
-| estimator | formula | paper | deviation |
-|---|---|---|---|
-| `rloo` (default) | r_i - mean of the *other* counted | Ahmadian et al. 2024, arXiv:2402.14740 | none |
-| `grpo` | (r_i - mean) / (std + 1e-6) | Shao et al. 2024 (DeepSeekMath), arXiv:2402.03300 | the paper \
-leaves the std open; here with n - 1, as public trainers do |
-| `dr_grpo` | r_i - mean | Liu et al. 2025 (Dr. GRPO), arXiv:2503.20783 | none |
+- `rloo` (default): r_i minus the mean of the *other* counted members. Ahmadian et al. 2024,
+  arXiv:2402.14740. No deviation.
+- `grpo`: (r_i - mean) / (std + 1e-6). Shao et al. 2024 (DeepSeekMath), arXiv:2402.03300. The paper
+  leaves the kind of std open; here it is the one with n - 1, as in public trainers.
+- `dr_grpo`: r_i - mean. Liu et al. 2025 (Dr. GRPO), arXiv:2503.20783. No deviation.
 
 A member that doesn't count in the baseline (an infrastructure failure, padding) shapes nobody
 else's advantage; its own is still reported against the counted members, and the caller's loss mask

@@ -1,7 +1,7 @@
 """The learner: takes groups of sequences, makes one optimizer step, reports what happened.
 
-    groups -> pack (host) -> for each row: forward, backward, add to the gradient -> clip -> AdamW
-              batching       losses, model.decoder                                 (or skip: not finite)
+    groups -> pack -> for each row: forward, backward, add to the gradient -> clip -> AdamW
+                                                       (not finite: skip, and say so) ┘
 
 `train` blocks; the caller gives it a thread of its own. Parameters are never changed in place: the
 arrays behind `params` stay valid while a sampler reads them, and a step makes new ones.
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
+import optax  # type: ignore[import-untyped]
 
 from .batching import Batch, Row, TrainSequence, pack
 from .learner_config import LearnerConfig
@@ -123,7 +123,7 @@ class Learner:
 
     def restore(self, state: LearnerState) -> None:
         """Go on from `state`, whose trees must be those of this learner's `state`."""
-        want, got = jax.tree.structure(self._state), jax.tree.structure(state)
+        want, got = str(jax.tree.structure(self._state)), str(jax.tree.structure(state))
         if want != got:
             raise ValueError(f"the state has another structure: {got}, not {want}")
         self._state = state
@@ -194,7 +194,7 @@ class Learner:
             self._state.params, self._state.optimizer, gradient, np.float32(scale)
         )
         self._state = LearnerState(params, optimizer, self._state.step + 1)
-        jax.block_until_ready(params)
+        jax.block_until_ready(params)  # type: ignore[no-untyped-call]
         return norm, ""
 
 
@@ -275,7 +275,8 @@ def _arrays(row: Row) -> dict[str, np.ndarray]:
 @jax.jit
 def _global_norm(gradient: Params) -> jax.Array:
     """Square root of the sum of all squares."""
-    return optax.global_norm(gradient)
+    norm: jax.Array = optax.global_norm(gradient)
+    return norm
 
 
 def _apply(

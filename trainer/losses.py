@@ -10,14 +10,13 @@ What the loss is, for one sampled token with ratio r = learner probability / sam
 
 with the importance weight r truncated at `ratio_cap` where it multiplies the gradient.
 
-| part | paper | deviation |
-|---|---|---|
-| clipped surrogate | PPO, Schulman et al. 2017, arXiv:1707.06347 | the proximal policy is the sampler's |
-| clip 0.2 / 0.28 | DAPO, Yu et al. 2025, arXiv:2503.14476 | none |
-| truncated importance sampling, cap 2 | Yao et al. 2025, "Your Efficient RL Framework Secretly \
-Brings You Off-Policy RL Training"; Espeholt et al. 2018 (IMPALA), arXiv:1802.01561 | one ratio |
-| constant length normalizer | Dr. GRPO, Liu et al. 2025, arXiv:2503.20783 | none |
-| no KL, no entropy bonus | DAPO; DeepSWE 2025 | entropy and KL are metrics only |
+- Clipped surrogate: PPO, Schulman et al. 2017, arXiv:1707.06347. Deviation: the proximal policy is
+  the sampler's (below).
+- Clip 0.2 / 0.28: DAPO, Yu et al. 2025, arXiv:2503.14476. No deviation.
+- Truncated importance sampling, cap 2: Yao et al. 2025, "Your Efficient RL Framework Secretly Brings
+  You Off-Policy RL Training". Deviation: one ratio, not a weight beside a second ratio (below).
+- Constant length normalizer: Dr. GRPO, Liu et al. 2025, arXiv:2503.20783. No deviation.
+- No KL and no entropy bonus: DAPO. Both are metrics only.
 
 Why one ratio. A learner that takes one optimizer step a batch has no policy between the sampler's
 and its own: a "proximal" policy recomputed at the start of the step equals the learner's, its ratio
@@ -191,7 +190,7 @@ def _at(logits: jax.Array, chosen: jax.Array) -> jax.Array:
 
 
 def _chunked(arrays: _Arrays, size: int) -> _Arrays:
-    """Split the leading axis of each array in pieces of `size`: [P, ...] -> [P / size, size, ...]."""
+    """Split the leading axis of each array: [P, ...] -> [P / size, size, ...]."""
     return tuple(x.reshape(x.shape[0] // size, size, *x.shape[1:]) for x in arrays)
 
 
