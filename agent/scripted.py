@@ -1,4 +1,4 @@
-"""A policy with no model: it answers from a function of the text it is shown.
+"""A policy and a tokenizer with no model: it answers from a function of the text it is shown.
 
 A documented part of the kit: it drives rollouts in tests, benchmarks and dry runs at no cost,
 and keeps every promise of the Policy protocol that does not need a model (ids in, ids out, one
@@ -7,7 +7,7 @@ log-probability an id, a version).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from .policy import Completion, SampleRequest
 from .render import ChatTokenizer
@@ -34,3 +34,41 @@ class ScriptedPolicy:
             policy_version=self.version,
             finish="eos" if len(cut) == len(ids) else "length",
         )
+
+
+class CharacterTokenizer:
+    """One id a character, and a chat template in the manner of ChatML: it needs no model."""
+
+    _CONTROL = ("<|im_start|>", "<|im_end|>")
+
+    def __init__(self) -> None:
+        self.end_of_turn = 1
+
+    def control_tokens(self) -> Sequence[str]:
+        """Spellings of ids 0 and 1."""
+        return self._CONTROL
+
+    def encode(self, text: str) -> list[int]:
+        """Control tokens become ids 0 and 1, a character its code point plus 2."""
+        ids: list[int] = []
+        while text:
+            for index, token in enumerate(self._CONTROL):
+                if text.startswith(token):
+                    ids.append(index)
+                    text = text[len(token) :]
+                    break
+            else:
+                ids.append(ord(text[0]) + 2)
+                text = text[1:]
+        return ids
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The characters; control tokens are left out."""
+        return "".join(chr(token - 2) for token in tokens if token >= 2)
+
+    def render_chat(
+        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool
+    ) -> str:
+        """`<|im_start|>role, content, <|im_end|>` for each message."""
+        text = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages)
+        return text + ("<|im_start|>assistant\n" if add_generation_prompt else "")

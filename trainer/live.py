@@ -121,4 +121,6 @@ def _now(progress: Progress) -> RenderableType:
 def idle_words(progress: Progress) -> str:
     """The idle share and its largest reasons."""
     reasons = [f"{share:.0%} {why}" for why, share in progress.idle_reasons.items()][:3]
-    return f"{progress.idle_share:.0%}" + (f" (waiting on: {', '.join(reasons)})" if reasons else "")
+    return f"{progress.idle_share:.0%}" + (
+        f" (waiting on: {', '.join(reasons)})" if reasons else ""
+    )

@@ -83,8 +83,9 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
     minutes = summary["seconds"] / 60
     table.add_row("run", summary["run"])
     table.add_row(
-        "steps", f"{summary['steps']} of {summary['planned_steps']} ({summary['state']}), "
-        f"{minutes:.1f} minutes"
+        "steps",
+        f"{summary['steps']} of {summary['planned_steps']} ({summary['state']}), "
+        f"{minutes:.1f} minutes",
     )
     for name, result in summary["heldout"].items():
         low, high = result["interval"]

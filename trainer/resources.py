@@ -20,7 +20,6 @@ from patchgym.sandbox import Pool, SandboxSpec, ensure_base
 
 from .cache import cache_dir
 from .config import RunConfig
-from .errors import RunError
 from .idle import StageBoard
 from .pipeline import PipelineParts
 from .preflight import ValidationCache, preflight
@@ -32,6 +31,9 @@ if TYPE_CHECKING:
     from .batching import TrainSequence
     from .checkpoint import CheckpointStore
     from .learner import Learner
+    from .model.config import ModelConfig
+    from .model.decoder import Params
+    from .model.tokenizer import Tokenizer
     from .sampler import JaxSampler
 
 
@@ -131,6 +133,28 @@ async def open_pool(config: RunConfig, progress: Progress, stack: AsyncExitStack
         progress=progress.advance,
     )
     return Checked(pool=pool, image=image, train=train, heldout=heldout)
+
+
+def _load_model(name: str) -> tuple[ModelConfig, Params, Tokenizer]:
+    from .model.load import load_model
+    from .model.weights import ensure_weights
+
+    named = name.lower() == "smollm2-135m-instruct"
+    return load_model(ensure_weights(cache_dir()) if named else Path(name))
+
+
+def _make_learner(
+    config: RunConfig, folder: RunFolder, model: ModelConfig, params: Params, resume: bool
+) -> tuple[Learner, CheckpointStore]:
+    """The learner at its first step, or where the last checkpoint left it."""
+    from .checkpoint import CheckpointStore
+    from .learner import Learner
+
+    learner = Learner(config.learner, model, params)
+    checkpoints = CheckpointStore(folder.checkpoints, keep=config.checkpoint.keep)
+    if resume:
+        checkpoints.restore(learner)
+    return learner, checkpoints
 
 
 async def open_resources(

@@ -1,13 +1,13 @@
 """The training loop: four stages joined by bounded queues, and the learner that drains the last.
 
-    TrainingSource --> rollout slots --> reward workers --> GroupBook --> GroupQueue --> learner
-         ^  ^                                                                              |
-         |  +---- wake: a group finished or was dropped                                    |
-         +------- wake: weights published, so a further group may open <-------------------+
+TrainingSource --> rollout slots --> reward workers --> GroupBook --> GroupQueue --> learner
+     ^  ^                                                                              |
+     |  +---- wake: a group finished or was dropped                                    |
+     +------- wake: weights published, so a further group may open <-------------------+
 
-    learner   consumes groups, produces weights; waits for `per_step` fresh groups; unblocked by
-              the queue, or by its deadline, which names the rollout that has been slowest.
-    slots     wait for the book's allowance (staleness bound); unblocked by the learner.
+learner   consumes groups, produces weights; waits for `per_step` fresh groups; unblocked by
+          the queue, or by its deadline, which names the rollout that has been slowest.
+slots     wait for the book's allowance (staleness bound); unblocked by the learner.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .config import RunConfig
 from .evaluation import evaluate
 from .group import Group, GroupBook, Member, WorkItem, allowance
 from .group_queue import GroupQueue
-from .idle import LearnerClock, StageBoard
+from .idle import LearnerClock
 from .ledger import Ledger
 from .pipeline import Pipeline
 from .progress import Progress
@@ -142,9 +142,7 @@ class Training:
             self._recorder.group(result, "ready")
             await self._queue.put(result)
         elif result is not None:
-            self._ledger.group(
-                item.group_id, item.task.id, item.number, "dropped", reason=result
-            )
+            self._ledger.group(item.group_id, item.task.id, item.number, "dropped", reason=result)
         self._source.wake()
 
     async def _step(self) -> None:

@@ -54,15 +54,15 @@ def _print_turn(number: int, turn: Turn, console: Console) -> None:
     )
     console.print(Text(turn.text))
     if turn.diff:
-        console.print(Syntax(turn.diff.decode("utf-8", "backslashreplace"), "diff", theme="ansi_dark"))
+        console.print(
+            Syntax(turn.diff.decode("utf-8", "backslashreplace"), "diff", theme="ansi_dark")
+        )
     observation = turn.observation
     console.print(Text(f"observation ({observation.kind}): {observation.text}", style="cyan"))
     _print_outcomes(dict(observation.outcomes), dict(observation.messages), console)
 
 
-def _print_outcomes(
-    outcomes: dict[str, Any], messages: dict[str, str], console: Console
-) -> None:
+def _print_outcomes(outcomes: dict[str, Any], messages: dict[str, str], console: Console) -> None:
     if not outcomes:
         return
     table = Table(show_header=False, box=None, padding=(0, 2))

@@ -57,7 +57,9 @@ def _list(root: Path, console: Console, *, as_json: bool) -> int:
         console.print(f"no runs in {root.resolve()}", soft_wrap=True)
     for summary in summaries:
         heldout = summary["heldout"]
-        rates = " -> ".join(f"{heldout[n]['pass_rate']:.1%}" for n in ("before", "after") if n in heldout)
+        rates = " -> ".join(
+            f"{heldout[n]['pass_rate']:.1%}" for n in ("before", "after") if n in heldout
+        )
         console.print(
             f"{Path(summary['run']).name}  {summary['state']}  "
             f"{summary['steps']}/{summary['planned_steps']} steps  {rates}",

@@ -1,0 +1,48 @@
+"""Fixtures shared by all tests: the real base image, the real weights, and a watched event loop."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from patchgym.sandbox import ensure_base
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """asyncio, unless a test asks for trio by parametrizing."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository's root."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def docker_image() -> str:
+    """Tag of the base image, built when it is missing."""
+    return anyio.run(ensure_base)
+
+
+@pytest.fixture(scope="session")
+def weights() -> Path:
+    """The pretrained weights, fetched when they are missing."""
+    from patchgym.trainer.cache import cache_dir
+    from patchgym.trainer.model.weights import ensure_weights
+
+    return ensure_weights(cache_dir())
+
+
+@pytest.fixture
+def clean_environment() -> Iterator[dict[str, str]]:
+    """An environment for child processes: ours, with nothing that changes what they print."""
+    drop = ("PYTHONDONTWRITEBYTECODE", "FORCE_COLOR", "NO_COLOR")
+    yield {key: value for key, value in os.environ.items() if key not in drop}

@@ -1,0 +1,99 @@
+"""The wheel holds the folders and nothing else, and lives beside Hugging Face's `datasets`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+PARTS = ("sandbox", "datasets", "agent", "rewards", "trainer")
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    done = subprocess.run(
+        [str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist, and the wheel that was built from it, from tracked files alone."""
+    source = tmp_path_factory.mktemp("source")
+    archive = source / "tree.tar"
+    run("git", "ls-files", cwd=root)
+    # The index rather than HEAD: what is about to be committed is what is packed.
+    tree = run("git", "write-tree", cwd=root).strip()
+    run("git", "archive", "-o", archive, tree, cwd=root)
+    with tarfile.open(archive) as tar:
+        tar.extractall(source / "tree", filter="fully_trusted")
+    out = tmp_path_factory.mktemp("out")
+    run(sys.executable, "-m", "build", "--no-isolation", "-o", out, ".", cwd=source / "tree")
+    return out
+
+
+def wheel_of(built: Path) -> Path:
+    (wheel,) = built.glob("*.whl")
+    return wheel
+
+
+def test_the_wheel_holds_the_folders_and_nothing_else(built: Path, root: Path) -> None:
+    with zipfile.ZipFile(wheel_of(built)) as wheel:
+        names = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    tracked = run("git", "ls-files", "--", *PARTS, cwd=root).split()
+    wanted = {f"patchgym/{name}" for name in tracked}
+    assert names == wanted | {"patchgym/__init__.py", "patchgym/py.typed"}
+
+
+def test_the_base_install_asks_for_no_heavy_package(built: Path) -> None:
+    with zipfile.ZipFile(wheel_of(built)) as wheel:
+        (name,) = [n for n in wheel.namelist() if n.endswith(".dist-info/METADATA")]
+        metadata = Parser().parsestr(wheel.read(name).decode())
+    base = [r for r in metadata.get_all("Requires-Dist", []) if "extra ==" not in r]
+    assert {r.split(">")[0] for r in base} == {
+        "anyio",
+        "docker",
+        "gitpython",
+        "pydantic",
+        "rich",
+        "tomli-w",
+        "unidiff",
+    }
+    assert metadata["License-Expression"] == "Apache-2.0"
+
+
+@pytest.mark.slow
+def test_it_lives_beside_hugging_face_datasets(built: Path, tmp_path: Path) -> None:
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv", cwd=tmp_path)
+    python = tmp_path / "venv" / "bin" / "python"
+    install = ("uv", "pip", "install", "-q", "--link-mode", "copy", "--python", python)
+    uv = Path(sys.executable).with_name("uv")
+    run(uv, *install[1:], wheel_of(built), "datasets>=3", cwd=tmp_path)
+    script = (
+        "import datasets, patchgym.datasets.task, importlib.util as u;"
+        "print(datasets.Dataset.__name__, len(patchgym.datasets.task.bundled_tasks('heldout')) > 39,"
+        "'site-packages/datasets' in datasets.__file__, u.find_spec('jax'), u.find_spec('torch'))"
+    )
+    assert (
+        run(python, "-c", script, cwd=tmp_path).split()
+        == ["Dataset", "True", "True"] + ["None"] * 2
+    )
+    help_text = run(tmp_path / "venv" / "bin" / "patchgym", "--help", cwd=tmp_path)
+    assert "usage: patchgym COMMAND" in help_text
+    needs_extra = subprocess.run(
+        [tmp_path / "venv" / "bin" / "patchgym", "train", "--dry-run"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert needs_extra.returncode == 2
+
+
+def test_the_source_folder_does_not_shadow_hugging_face_datasets(root: Path) -> None:
+    script = "import importlib.util as u; s = u.find_spec('datasets'); print(s.origin)"
+    # From the repository's root, `datasets/` is at most a namespace: any installed package wins.
+    assert run(sys.executable, "-c", script, cwd=root).strip() == "None"

@@ -1,0 +1,216 @@
+"""Reads a GGUF file of the Llama family: its shape, its weights in float32, its tokenizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .assemble import LAYER_TENSORS, Array, assemble
+from .config import ModelConfig
+from .decoder import Params
+from .errors import ModelError
+from .tokenizer import Tokenizer, byte_level_bpe
+
+if TYPE_CHECKING:
+    from gguf import GGUFReader
+
+_MAGIC = b"GGUF"
+
+_LAYER_NAMES = {
+    "attention_norm": "attn_norm",
+    "query": "attn_q",
+    "key": "attn_k",
+    "value": "attn_v",
+    "output": "attn_output",
+    "mlp_norm": "ffn_norm",
+    "gate": "ffn_gate",
+    "up": "ffn_up",
+    "down": "ffn_down",
+}
+
+_PRE_TOKENIZERS = ("smollm",)
+"""Splitting rules that `byte_level_bpe` reproduces exactly, by llama.cpp's names."""
+
+
+def load_gguf(path: Path) -> tuple[ModelConfig, Params, Tokenizer]:
+    """Shape, float32 weights and tokenizer in the GGUF file `path`.
+
+    Raises ModelError, in one line that names the file and what to do, when the file is missing,
+    truncated, damaged, or not of the Llama architecture.
+    """
+    reader = _open(path)
+    fields = _Fields(reader, path)
+    architecture = fields.text("general.architecture")
+    if architecture != "llama":
+        raise ModelError(
+            f"{path}: architecture {architecture!r} is not supported; use a Llama-family GGUF"
+        )
+    config = _config(reader, fields)
+    tensors = _Tensors(reader, config, path)
+    return config, assemble(config, tensors.read, path), _tokenizer(fields, config)
+
+
+def _open(path: Path) -> GGUFReader:
+    """The file, parsed; every way in which a damaged file shows itself becomes a ModelError."""
+    import gguf
+
+    try:
+        with path.open("rb") as file:
+            magic = file.read(len(_MAGIC))
+    except OSError as error:
+        raise ModelError(f"{path}: can't be read ({error.strerror}); check the path") from error
+    if magic != _MAGIC:
+        raise ModelError(f"{path}: not a GGUF file; delete it and fetch the model again")
+    try:
+        return gguf.GGUFReader(path)
+    # The reader walks a memory map by the offsets that it finds there, so that a damaged file
+    # fails in whatever way those offsets lead to, out of memory included.
+    except (ArithmeticError, LookupError, ValueError, TypeError, OSError, MemoryError) as error:
+        raise ModelError(
+            f"{path}: truncated or damaged GGUF ({type(error).__name__});"
+            " delete it and fetch the model again"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """Typed access to the file's metadata."""
+
+    reader: GGUFReader
+    path: Path
+
+    def get(self, key: str) -> Any:
+        field = self.reader.fields.get(key)
+        if field is None:
+            return None
+        try:
+            return field.contents()
+        except (LookupError, ValueError, TypeError) as error:
+            raise ModelError(
+                f"{self.path}: metadata {key} is damaged; delete it and fetch the model again"
+            ) from error
+
+    def _typed(self, key: str, kinds: type | tuple[type, ...], default: Any = None) -> Any:
+        value = self.get(key)
+        value = default if value is None else value
+        if not isinstance(value, kinds):
+            raise ModelError(f"{self.path}: metadata {key} is missing or of the wrong type")
+        return value
+
+    def text(self, key: str) -> str:
+        return str(self._typed(key, str))
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        return int(self._typed(key, int, default))
+
+    def number(self, key: str) -> float:
+        return float(self._typed(key, (int, float)))
+
+    def items(self, key: str) -> list[Any]:
+        return list(self._typed(key, list))
+
+
+def _config(reader: GGUFReader, fields: _Fields) -> ModelConfig:
+    width = fields.integer("llama.embedding_length")
+    heads = fields.integer("llama.attention.head_count")
+    if any(str(name).startswith("llama.rope.scaling") for name in reader.fields):
+        raise ModelError(f"{fields.path}: scaled rotary embeddings are not supported")
+    try:
+        return ModelConfig(
+            vocabulary=len(fields.items("tokenizer.ggml.tokens")),
+            width=width,
+            layers=fields.integer("llama.block_count"),
+            heads=heads,
+            kv_heads=fields.integer("llama.attention.head_count_kv", heads),
+            head_dim=fields.integer("llama.rope.dimension_count", width // heads),
+            ffn=fields.integer("llama.feed_forward_length"),
+            rope_theta=fields.number("llama.rope.freq_base"),
+            # The file holds a float32: 1e-05 is read back as 9.999999747378752e-06.
+            eps=float(f"{fields.number('llama.attention.layer_norm_rms_epsilon'):.6g}"),
+            tied=all(tensor.name != "output.weight" for tensor in reader.tensors),
+            context=fields.integer("llama.context_length"),
+        )
+    except ValueError as error:
+        raise ModelError(f"{fields.path}: impossible shape: {error}") from error
+
+
+class _Tensors:
+    """The file's tensors under Hugging Face's names, dequantized and with rotation halves apart."""
+
+    def __init__(self, reader: GGUFReader, config: ModelConfig, path: Path) -> None:
+        self._path = path
+        self._heads = {"attn_q": config.heads, "attn_k": config.kv_heads}
+        self._by_name = {tensor.name: tensor for tensor in reader.tensors}
+        self._names = {
+            "model.embed_tokens.weight": "token_embd.weight",
+            "model.norm.weight": "output_norm.weight",
+            "lm_head.weight": "output.weight",
+        }
+        for layer in range(config.layers):
+            for ours, theirs in LAYER_TENSORS.items():
+                name = f"blk.{layer}.{_LAYER_NAMES[ours]}.weight"
+                self._names[f"model.layers.{layer}.{theirs}.weight"] = name
+
+    def read(self, name: str) -> Array:
+        """The tensor in float32, [out, in]; KeyError when the file has none of that name."""
+        import gguf
+
+        tensor = self._by_name[self._names[name]]
+        try:
+            values: Array = gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+            values = values.reshape([int(size) for size in reversed(tensor.shape)])
+        except (ValueError, LookupError, NotImplementedError) as error:
+            raise ModelError(f"{self._path}: tensor {tensor.name} is damaged: {error}") from error
+        for part, heads in self._heads.items():
+            if f".{part}." in tensor.name:
+                return _separate_halves(values, heads)
+        return values
+
+
+def _separate_halves(weight: Array, heads: int) -> Array:
+    """Undo llama.cpp's order of query and key rows [heads*D, d].
+
+    It puts row i of a head's first half beside row i of the second; we rotate halves.
+    """
+    out, width = weight.shape
+    pairs = weight.reshape(heads, out // heads // 2, 2, width)
+    return pairs.transpose(0, 2, 1, 3).reshape(out, width)
+
+
+def _tokenizer(fields: _Fields, config: ModelConfig) -> Tokenizer:
+    """The tokenizer that the metadata describes."""
+    kind = fields.text("tokenizer.ggml.model")
+    pre = fields.text("tokenizer.ggml.pre")
+    if kind != "gpt2" or pre not in _PRE_TOKENIZERS:
+        raise ModelError(
+            f"{fields.path}: tokenizer {kind}/{pre} is not supported"
+            f" (only gpt2/{', gpt2/'.join(_PRE_TOKENIZERS)}); use the model's Hugging Face folder"
+        )
+    tokens = [str(token) for token in fields.items("tokenizer.ggml.tokens")]
+    types = fields.items("tokenizer.ggml.token_type")
+    backend = byte_level_bpe(
+        tokens=tokens,
+        merges=[_pair(merge, fields.path) for merge in fields.items("tokenizer.ggml.merges")],
+        control=[token for token, kind in zip(tokens, types, strict=True) if kind == _CONTROL],
+    )
+    return Tokenizer(
+        backend,
+        template=fields.text("tokenizer.chat_template"),
+        end_of_turn=fields.integer("tokenizer.ggml.eos_token_id"),
+        end_of_text=backend.token_to_id("<|endoftext|>"),
+        begin_of_text=tokens[fields.integer("tokenizer.ggml.bos_token_id", 0)],
+    )
+
+
+_CONTROL = 3
+"""`gguf.TokenType.CONTROL`, here so that importing this module does not import gguf."""
+
+
+def _pair(merge: str, path: Path) -> tuple[str, str]:
+    first, found, second = merge.partition(" ")
+    if not found:
+        raise ModelError(f"{path}: merge {merge!r} is damaged; fetch the model again")
+    return first, second
