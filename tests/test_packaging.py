@@ -76,8 +76,8 @@ def test_it_lives_beside_hugging_face_datasets(built: Path, tmp_path: Path) -> N
     uv = Path(sys.executable).with_name("uv")
     run(uv, *install[1:], wheel_of(built), "datasets>=3", cwd=tmp_path)
     script = (
-        "import datasets, patchgym.datasets.task, importlib.util as u;"
-        "print(datasets.Dataset.__name__, len(patchgym.datasets.task.bundled_tasks('heldout')) > 39,"
+        "import datasets, importlib.util as u; from patchgym.datasets.task import bundled_tasks;"
+        "print(datasets.Dataset.__name__, len(bundled_tasks('heldout')) > 39,"
         "'site-packages/datasets' in datasets.__file__, u.find_spec('jax'), u.find_spec('torch'))"
     )
     assert (
