@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
 import anyio
 import anyio.to_thread
 
+from patchgym.datasets.cache import repositories_dir
 from patchgym.datasets.repository import materialize
 from patchgym.datasets.task import Task
 from patchgym.sandbox import Sandbox, TestReport, run_tests
@@ -32,7 +33,7 @@ class EnvironmentConfig:
 
     tests_timeout: float = 10.0
     """Seconds a whole test run may take."""
-    repositories: Path = Path("repositories")
+    repositories: Path = field(default_factory=repositories_dir)
     """Folder for the materialized bundled repositories."""
 
 

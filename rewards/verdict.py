@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio.to_thread
 
+from patchgym.datasets.cache import repositories_dir
 from patchgym.datasets.repository import materialize
 from patchgym.datasets.task import Task
 from patchgym.sandbox import (
@@ -26,7 +27,7 @@ from .base import Verdict, VerdictEvidence
 class JudgeConfig:
     """How verdicts are taken."""
 
-    repositories: Path = Path("repositories")
+    repositories: Path = field(default_factory=repositories_dir)
     """Folder for the materialized bundled repositories."""
     tests_timeout: float = 20.0
     """Seconds for the whole test run; past it the tests that did not finish are `timeout`."""

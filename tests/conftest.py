@@ -35,7 +35,7 @@ def docker_image() -> str:
 @pytest.fixture(scope="session")
 def weights() -> Path:
     """The pretrained weights, fetched when they are missing."""
-    from patchgym.trainer.cache import cache_dir
+    from patchgym.datasets.cache import cache_dir
     from patchgym.trainer.model.weights import ensure_weights
 
     return ensure_weights(cache_dir())

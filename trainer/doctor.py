@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from .cache import cache_dir
+from patchgym.datasets.cache import cache_dir
 
 _GIB = 1 << 30
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 
 from patchgym.agent import RepairAgent
+from patchgym.datasets.cache import cache_dir, repositories_dir
 from patchgym.datasets.task import Task
 from patchgym.rewards import JudgeConfig, Verdict, judge
 from patchgym.sandbox import Pool, SandboxSpec, ensure_base
 
-from .cache import cache_dir
 from .config import RunConfig
 from .idle import StageBoard
 from .pipeline import PipelineParts
@@ -72,7 +72,7 @@ class Resources:
             agent=self.agent,
             pool=self.pool,
             judge=self._judge,
-            repositories=repositories(),
+            repositories=repositories_dir(),
             board=self.board,
         )
 
@@ -100,16 +100,11 @@ class Resources:
 
     async def _judge(self, task: Task, diff: bytes) -> Verdict:
         config = JudgeConfig(
-            repositories=repositories(),
+            repositories=repositories_dir(),
             tests_timeout=self.tests_timeout,
             lease_timeout=self.lease_timeout,
         )
         return await judge(task, diff, self.pool, config)
-
-
-def repositories() -> Path:
-    """Where the bundled repositories are materialized."""
-    return cache_dir() / "repositories"
 
 
 async def open_pool(config: RunConfig, progress: Progress, stack: AsyncExitStack) -> Checked:

@@ -23,7 +23,7 @@ def run(words: Sequence[str]) -> int:
     weights.add_argument("--json", action="store_true")
     known = arguments.parse_args(words)
     if known.action == "weights":
-        from patchgym.trainer.cache import cache_dir
+        from patchgym.datasets.cache import cache_dir
         from patchgym.trainer.model.weights import ensure_weights
 
         answer = str(ensure_weights(cache_dir()))

@@ -64,12 +64,10 @@ def _patch(name: str, task: Task) -> bytes:
 
 async def _score(task: Task, patch: bytes, image: str) -> Reward:
     from patchgym.sandbox import Pool, SandboxSpec, ensure_base
-    from patchgym.trainer.resources import repositories
 
     tag = await ensure_base() if image == "auto" else image
     async with Pool(SandboxSpec(image=task.image or tag), size=1) as pool:
-        config = JudgeConfig(repositories=repositories())
-        verdict = await judge(task, patch, pool, config)
+        verdict = await judge(task, patch, pool, JudgeConfig())
     return compose(task, patch, verdict, RewardConfig())
 
 

@@ -13,3 +13,8 @@ def cache_dir() -> Path:
     path = Path(named) if named else Path(base) / "patchgym"
     path.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def repositories_dir() -> Path:
+    """Where the repositories of bundled tasks are materialized."""
+    return cache_dir() / "repositories"

@@ -1,0 +1,196 @@
+"""Rollouts end to end on real sandboxes, with a scripted policy: no model, everything else real."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from patchgym.agent import (
+    CharacterTokenizer,
+    Completion,
+    RepairAgent,
+    RolloutLimits,
+    SampleRequest,
+    ScriptedPolicy,
+    Trajectory,
+)
+from patchgym.datasets.task import Task, bundled_tasks
+from patchgym.rewards import JudgeConfig, Reward, RewardConfig, Verdict, judge
+from patchgym.sandbox import Pool, SandboxSpec
+from patchgym.trainer.config import SandboxSection, ScoringSection
+from patchgym.trainer.group import WorkItem
+from patchgym.trainer.idle import StageBoard
+from patchgym.trainer.pipeline import Pipeline, PipelineParts
+from patchgym.trainer.sources import ListSource
+
+pytestmark = [pytest.mark.anyio, pytest.mark.docker]
+LIMITS = RolloutLimits(max_turns=2, max_new_tokens=400, context_tokens=4000)
+
+
+@pytest.fixture(scope="module")
+def tasks() -> tuple[Task, ...]:
+    return bundled_tasks("train")[:3]
+
+
+@pytest.fixture
+async def pool(docker_image: str) -> AsyncIterator[Pool]:
+    async with Pool(SandboxSpec(image=docker_image), size=3) as pool:
+        yield pool
+
+
+def gold_source(task: Task) -> str:
+    """The file in focus with the gold patch applied, by its added and kept lines."""
+    lines = task.gold_patch.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("@@")) + 1
+    kept = [line[1:] for line in lines[start:] if line[:1] in (" ", "+")]
+    return "\n".join(kept) + "\n"
+
+
+def answer(code: str) -> str:
+    return f"```python\n{code}```"
+
+
+class Run:
+    """Runs a policy's answers over tasks and keeps what is delivered."""
+
+    def __init__(self, pool: Pool, folder: Path) -> None:
+        self.pool = pool
+        self.folder = folder
+        self.board = StageBoard()
+        self.delivered: dict[str, tuple[Trajectory, Reward]] = {}
+        self.tokenizer = CharacterTokenizer()
+
+    async def __call__(
+        self,
+        tasks: tuple[Task, ...],
+        script: Callable[[str, int], str],
+        *,
+        samples: int = 1,
+        policy: type[ScriptedPolicy] = ScriptedPolicy,
+    ) -> None:
+        parts = PipelineParts(
+            policy=policy(self.tokenizer, script),
+            agent=RepairAgent(self.tokenizer),
+            pool=self.pool,
+            judge=self.judge,
+            repositories=self.folder,
+            board=self.board,
+        )
+        pipeline = Pipeline(
+            parts,
+            limits=LIMITS,
+            sandbox=SandboxSection(),
+            scoring=ScoringSection(),
+            reward=RewardConfig(),
+        )
+        source = ListSource("x", tasks, samples=samples, seed=0)
+        await pipeline.run(source, self.deliver, slots=4)
+
+    async def judge(self, task: Task, diff: bytes) -> Verdict:
+        return await judge(task, diff, self.pool, JudgeConfig(repositories=self.folder))
+
+    async def deliver(self, item: WorkItem, trajectory: Trajectory, reward: Reward) -> None:
+        self.delivered[item.rollout_id] = (trajectory, reward)
+
+
+async def test_a_right_answer_is_solved_in_one_turn_and_earns_one(
+    pool: Pool, tasks: tuple[Task, ...], tmp_path: Path
+) -> None:
+    run = Run(pool, tmp_path)
+    by_name = {task.focus.function: gold_source(task) for task in tasks if task.focus}
+
+    def script(text: str, seed: int) -> str:
+        return answer(next(code for name, code in by_name.items() if f"`{name}`" in text))
+
+    await run(tasks, script, samples=2)
+    assert len(run.delivered) == 6
+    for trajectory, reward in run.delivered.values():
+        assert trajectory.stop_reason == "solved"
+        assert len(trajectory.turns) == 1
+        assert trajectory.turns[0].observation.done
+        assert trajectory.diff.startswith(b"diff --git")
+        assert (reward.total, reward.resolved) == (1.0, True)
+    assert sum(reward.shared for _, reward in run.delivered.values()) == 3
+    assert run.board.counts() == {}
+
+
+async def test_a_wrong_answer_sees_the_failing_test_and_gets_a_second_turn(
+    pool: Pool, tasks: tuple[Task, ...], tmp_path: Path
+) -> None:
+    run = Run(pool, tmp_path)
+    task = tasks[0]
+    assert task.focus is not None
+    wrong = f"def {task.focus.function}(*args):\n    return 'wrong'\n"
+    seen: list[str] = []
+
+    def script(text: str, seed: int) -> str:
+        seen.append(text)
+        return answer(wrong if len(seen) == 1 else gold_source(task))
+
+    await run((task,), script)
+    ((trajectory, reward),) = run.delivered.values()
+    assert trajectory.stop_reason == "solved"
+    first, second = trajectory.turns
+    assert first.observation.kind == "tests"
+    assert "failed" in first.observation.outcomes.values()
+    assert "This test still fails: `" in seen[1]
+    assert second.observation.done
+    assert reward.total == 1.0
+
+
+async def test_what_is_no_answer_costs_no_sandbox_and_earns_nothing(
+    pool: Pool, tasks: tuple[Task, ...], tmp_path: Path
+) -> None:
+    run = Run(pool, tmp_path)
+    task = tasks[0]
+    assert task.focus is not None and task.files is not None
+    unchanged = task.files[task.focus.path]
+    leases = pool.statistics().leases
+
+    def script(text: str, seed: int) -> str:
+        return "I do not know." if "no ```python block" not in text else answer(unchanged)
+
+    await run((task,), script)
+    ((trajectory, reward),) = run.delivered.values()
+    assert [turn.observation.kind for turn in trajectory.turns] == ["format_error", "no_change"]
+    assert trajectory.stop_reason == "submitted"
+    assert (reward.total, reward.verdict.evidence) == (0.0, "empty_patch")
+    assert pool.statistics().leases == leases
+
+
+async def test_the_sequence_is_what_the_policy_saw_and_gave(
+    pool: Pool, tasks: tuple[Task, ...], tmp_path: Path
+) -> None:
+    run = Run(pool, tmp_path)
+    log: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+
+    class Logged(ScriptedPolicy):
+        async def sample(self, request: SampleRequest) -> Completion:
+            completion = await super().sample(request)
+            log.append((request.tokens, completion.tokens))
+            return completion
+
+    await run((tasks[0],), lambda text, seed: "no", policy=Logged)
+    ((trajectory, _),) = run.delivered.values()
+    (first_seen, first_given), (second_seen, second_given) = log
+    assert trajectory.tokens() == (*second_seen, *second_given)
+    assert second_seen[: len(first_seen) + len(first_given)] == (*first_seen, *first_given)
+    sampled = [t for t, m in zip(trajectory.tokens(), trajectory.loss_mask(), strict=True) if m]
+    assert sampled == [*first_given, *second_given]
+
+
+async def test_a_failing_policy_is_data(
+    pool: Pool, tasks: tuple[Task, ...], tmp_path: Path
+) -> None:
+    run = Run(pool, tmp_path)
+
+    def script(text: str, seed: int) -> str:
+        raise RuntimeError("out of memory")
+
+    await run((tasks[0],), script)
+    ((trajectory, reward),) = run.delivered.values()
+    assert trajectory.stop_reason == "policy_failed"
+    assert trajectory.error == "RuntimeError: out of memory"
+    assert reward.total is None
