@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 
 import pytest
@@ -51,12 +52,11 @@ def test_a_lost_test_takes_everything(task: Task) -> None:
 
 
 def test_every_line_past_gold_costs_a_little(task: Task) -> None:
-    gold = task.gold_patch
-    header, _, count = gold.partition("@@ ")
-    assert count
-    longer = gold.rstrip("\n") + "\n+    # one\n+    # two\n+    # three\n"
-    longer = longer.replace(gold.splitlines()[-1], gold.splitlines()[-1])
-    excess = changed_lines(longer.encode()) - changed_lines(gold.encode())
+    assert task.files is not None and task.focus is not None
+    lines = task.files[task.focus.path].splitlines(keepends=True)
+    more = [*lines[:1], "    # one\n", "    # two\n", "    # three\n", "    return 0\n"]
+    longer = "".join(difflib.unified_diff(lines, more, "a/x.py", "b/x.py"))
+    excess = changed_lines(longer.encode()) - changed_lines(task.gold_patch.encode())
     value = total(task, longer.encode(), verdict(task, fixed=len(task.fail_to_pass)))
     assert excess == 3
     assert value == pytest.approx(1.0 - 0.05 * (1 - math.exp(-0.3)))
