@@ -1,1 +1,58 @@
-"""placeholder"""
+"""Sandboxes: disposable Docker containers from a warm pool, in which untrusted code may run.
+
+Knows no task and no model; usable alone. Importing it does no I/O and does not import docker.
+"""
+
+from .checkout import Snapshot, snapshot
+from .container import Sandbox
+from .engine import ContainerInfo, Engine
+from .errors import (
+    CheckoutError,
+    EngineUnavailable,
+    ImageError,
+    LeaseTimeout,
+    PatchError,
+    PatchgymError,
+    SandboxError,
+    SandboxLost,
+    SandboxUnavailable,
+    SandboxUsageError,
+)
+from .images import ensure_base
+from .patch import AppliedPatch, inspect_diff
+from .pool import Pool, PoolStatistics
+from .reaper import Owner, sweep
+from .result import CommandResult, Output
+from .spec import SandboxSpec
+from .testing import Outcome, TestReport, run_tests
+
+__all__ = [
+    "AppliedPatch",
+    "CheckoutError",
+    "CommandResult",
+    "ContainerInfo",
+    "Engine",
+    "EngineUnavailable",
+    "ImageError",
+    "LeaseTimeout",
+    "Outcome",
+    "Output",
+    "Owner",
+    "PatchError",
+    "PatchgymError",
+    "Pool",
+    "PoolStatistics",
+    "Sandbox",
+    "SandboxError",
+    "SandboxLost",
+    "SandboxSpec",
+    "SandboxUnavailable",
+    "SandboxUsageError",
+    "Snapshot",
+    "TestReport",
+    "ensure_base",
+    "inspect_diff",
+    "run_tests",
+    "snapshot",
+    "sweep",
+]

@@ -1,0 +1,250 @@
+"""Applies a candidate's diff inside a sandbox as git would, and refuses what it must not do.
+
+Paths are judged twice: here, from the diff's headers, for a clear answer; and by `git apply`, which
+is the judge that counts (it refuses `.git`, `..`, absolute paths and paths through symlinks). The
+original bytes are applied. The ladder of leniency: exact; recount (wrong line counts in hunk
+headers); whitespace (context lines that differ in blanks or line ends). After it, the changed paths
+must be among the diff's paths.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+from .errors import PatchError, SandboxUsageError
+
+if TYPE_CHECKING:
+    from .container import Sandbox
+    from .result import CommandResult
+
+PATCH_LIMIT = 4 << 20  # bytes
+DIFF_LIMIT = 16 << 20
+GIT_SECONDS = 60.0
+
+Rung = Literal["exact", "recount", "whitespace"]
+LADDER: Mapping[Rung, tuple[str, ...]] = MappingProxyType(
+    {
+        "exact": (),
+        "recount": ("--recount",),
+        "whitespace": ("--recount", "--ignore-whitespace"),
+    }
+)
+GIT = (
+    *("git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"),
+    *("-c", "core.attributesFile=/dev/null", "-c", "core.quotePath=false"),
+    *("-c", "apply.whitespace=nowarn", "-c", "apply.ignoreWhitespace=no", "-c", "safe.directory=*"),
+)
+ISOLATED: Mapping[str, str] = MappingProxyType(
+    {
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "LC_ALL": "C",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedPatch:
+    """A diff that is in the tree now."""
+
+    rung: Rung
+    """How lenient git had to be."""
+    paths: tuple[str, ...]
+    """Paths that the diff names, sorted; both names of a rename."""
+
+
+async def apply_patch(sandbox: Sandbox, diff: bytes) -> AppliedPatch:
+    """Apply `diff` in the sandbox's workdir; all of it or nothing.
+
+    Raises PatchError; an empty diff applies and changes nothing.
+    """
+    if not diff.strip():
+        return AppliedPatch(rung="exact", paths=())
+    paths = inspect_diff(diff)
+    if not diff.endswith(b"\n"):
+        diff += b"\n"  # cut off by whoever printed it; git calls that corrupt
+    place = f"/tmp/.patchgym-{secrets.token_hex(8)}"
+    await sandbox.write(place, diff)
+    before = await _changed(sandbox)
+    rung = await _climb(sandbox, place)
+    after = await _changed(sandbox)
+    strangers = {path for path, _ in before ^ after} - paths
+    if strangers:
+        raise PatchError(f"changed {sorted(strangers)[0]}, unasked", reason="wrong_paths")
+    return AppliedPatch(rung=rung, paths=tuple(sorted(paths)))
+
+
+async def worktree_diff(sandbox: Sandbox, commit: str) -> bytes:
+    """All changes against `commit`, new files too, made with an index of its own."""
+    index = f"/tmp/.patchgym-{secrets.token_hex(8)}"
+    options = "--cached --binary --full-index --no-ext-diff --no-textconv --no-color"
+    git = " ".join(GIT)
+    result = await sandbox.run(
+        f"cp .git/index {index} && {git} add -A && {git} diff {options} {commit} -- && rm {index}",
+        timeout=GIT_SECONDS,
+        environment={**ISOLATED, "GIT_INDEX_FILE": index},
+        output_limit=DIFF_LIMIT,
+    )
+    if not result.ok:
+        raise SandboxUsageError(f"git can't tell the changes: {_complaint(result)}")
+    if result.stdout.dropped:
+        raise PatchError(f"the diff is over {DIFF_LIMIT >> 20} MiB", reason="too_large")
+    return result.stdout.head + result.stdout.tail
+
+
+def inspect_diff(diff: bytes) -> frozenset[str]:
+    """The paths that a diff names. Raises PatchError when one must not be touched."""
+    if len(diff) > PATCH_LIMIT:
+        raise PatchError(f"the diff is over {PATCH_LIMIT >> 20} MiB", reason="too_large")
+    paths: set[str] = set()
+    link = False
+    for line, in_hunk in _lines(diff):
+        if in_hunk:
+            if link and line.startswith(b"+"):
+                _refuse_link(line[1:])
+            continue
+        if line.startswith(b"diff --git "):
+            link = False
+        mode = re.match(rb"(?:new file |new |old |deleted file )?mode (\d+)|index \S+ (\d+)", line)
+        if mode:
+            kind = mode[1] or mode[2]
+            if kind == b"160000":
+                raise PatchError("the diff holds a submodule", reason="refused")
+            link = link or kind == b"120000"
+        paths.update(_names(line))
+    for path in paths:
+        _refuse_path(path)
+    if not paths:
+        raise PatchError("no file is named in the diff", reason="malformed")
+    return frozenset(paths)
+
+
+def _lines(diff: bytes) -> Iterator[tuple[bytes, bool]]:
+    """Each line, and whether it is inside a hunk by its header's counts."""
+    old = new = 0
+    for line in diff.split(b"\n"):
+        header = re.match(rb"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@", line)
+        if old <= 0 and new <= 0 and header:
+            old, new = (int(1 if count is None else count) for count in header.groups())
+            yield line, True
+        elif line.startswith(b"\\"):
+            yield line, True
+        elif (old > 0 or new > 0) and not line.startswith(b"diff --git "):
+            old -= line[:1] in (b" ", b"-", b"", b"\r")
+            new -= line[:1] in (b" ", b"+", b"", b"\r")
+            yield line, True
+        else:
+            old = new = 0
+            yield line, False
+
+
+def _names(line: bytes) -> Iterator[str]:
+    for start in (b"--- ", b"+++ "):
+        if line.startswith(start):
+            name = _unquote(line[4:])
+            if name != "/dev/null":
+                yield _stripped(name)
+    for start in (b"rename from ", b"rename to ", b"copy from ", b"copy to "):
+        if line.startswith(start):
+            yield _unquote(line[len(start) :])
+    if line.startswith(b"diff --git "):
+        yield from _both_names(line[11:].rstrip(b"\r"))
+
+
+def _both_names(rest: bytes) -> Iterator[str]:
+    quoted = re.match(rb'("(?:[^"\\]|\\.)*"|\S+) ("(?:[^"\\]|\\.)*"|\S+)$', rest)
+    if quoted:
+        yield from (_stripped(_unquote(name)) for name in quoted.groups())
+    elif len(rest) % 2 and rest[2 : len(rest) // 2] == rest[len(rest) // 2 + 3 :]:
+        # unquoted blanks: both names are the same then, but for their prefix
+        yield _stripped(_unquote(rest[: len(rest) // 2]))
+
+
+def _stripped(name: str) -> str:
+    """Without the a/ or b/ that git writes; an absolute name stays whole."""
+    return name if name.startswith("/") else name.partition("/")[2] or name
+
+
+_ESCAPES = {
+    b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r",
+}  # fmt: skip
+
+
+def _unquote(name: bytes) -> str:
+    """A path as git writes it: C quotes, or plain up to a tab."""
+
+    def plain(match: re.Match[bytes]) -> bytes:
+        code = match[1]
+        return bytes([int(code, 8) & 255]) if code.isdigit() else _ESCAPES.get(code, code)
+
+    name = name.rstrip(b"\r")
+    if name.startswith(b'"'):
+        name = re.sub(rb"\\([0-7]{1,3}|.)", plain, name[1 : name.rfind(b'"')])
+    else:
+        name = name.partition(b"\t")[0]
+    return name.decode("utf-8", "surrogateescape")
+
+
+def _refuse_path(path: str) -> None:
+    parts = path.split("/")
+    if path.startswith("/"):
+        raise PatchError(f"absolute path {path!r}", reason="refused")
+    if ".." in parts:
+        raise PatchError(f"path leaves the repository: {path!r}", reason="refused")
+    if any(part.lower().rstrip(". ") in (".git", "git~1") for part in parts):
+        raise PatchError(f"path inside .git: {path!r}", reason="refused")
+
+
+def _refuse_link(target: bytes) -> None:
+    text = target.decode("utf-8", "surrogateescape")
+    if text.startswith("/") or ".." in text.split("/"):
+        raise PatchError(f"a symlink that leads outside: {text!r}", reason="refused")
+
+
+async def _climb(sandbox: Sandbox, place: str) -> Rung:
+    complaints: list[str] = []
+    for rung, options in LADDER.items():
+        result = await _git(sandbox, "apply", *options, place)
+        if result.ok:
+            return rung
+        complaints.append(_complaint(result))
+        if re.search("symbolic link|invalid path|outside", complaints[-1]):
+            raise PatchError(complaints[-1], reason="refused")
+    if (await _git(sandbox, "apply", "--recount", "--reverse", "--check", place)).ok:
+        raise PatchError("the diff is in the tree already", reason="already_applied")
+    malformed = re.search("corrupt|fragment|No valid|unrecognized|lacks", complaints[1])
+    raise PatchError(complaints[1], reason="malformed" if malformed else "mismatch")
+
+
+async def _changed(sandbox: Sandbox) -> frozenset[tuple[str, str]]:
+    """Paths that differ from HEAD or are unknown to git, each with its state."""
+    words = ("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all")
+    result = await _git(sandbox, *words)
+    if not result.ok or result.stdout.dropped:
+        raise SandboxUsageError(f"no usable git checkout in the workdir: {_complaint(result)}")
+    entries = result.stdout.head.decode("utf-8", "surrogateescape").split("\0")
+    return frozenset((entry[3:], entry[:2]) for entry in entries if entry)
+
+
+async def _git(sandbox: Sandbox, *words: str) -> CommandResult:
+    command: Sequence[str] = (*GIT, *words)
+    return await sandbox.run(
+        command, timeout=GIT_SECONDS, environment=ISOLATED, output_limit=2 * DIFF_LIMIT
+    )
+
+
+def _complaint(result: CommandResult) -> str:
+    lines = [
+        line.removeprefix("error: ").removeprefix("fatal: ")
+        for line in result.stderr.text().splitlines()
+        if line.startswith(("error: ", "fatal: "))
+    ]
+    return "; ".join(lines[:2])[:300] or "git gave no reason"
