@@ -307,13 +307,13 @@ class Engine:
         bank.positions[row] += len(tokens)
 
     def _finish(self, bank: Bank, row: int, turn: Turn, finish: Finish) -> None:
-        """Tell the caller, keep what the next turn will begin with, free the slot."""
+        """Keep what the next turn will begin with, free the slot, tell the caller."""
         assert bank.weights is not None
-        turn.deliver(turn.completion(bank.weights.version, finish))
         # The last token was sampled and never read in.
         self._keep(bank, row, (*turn.request.tokens, *turn.tokens[:-1]))
         bank.release(row)
         self._count["completions"] += 1
+        turn.deliver(turn.completion(bank.weights.version, finish))
 
 
 def window_for(tokens: int) -> int:
