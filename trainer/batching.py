@@ -293,7 +293,7 @@ def _row(trees: list[_Tree], length: int) -> Row:
     count = sum(len(part) for part in targets)
     width = _read_width(count, length)
     logprobs, positive, negative, sharing = (
-        _padded(np.concatenate(column), width) for column in zip(*reads, strict=True)
+        _padded(np.concatenate([part[column] for part in reads]), width) for column in range(4)
     )
     return Row(
         tokens=tokens,

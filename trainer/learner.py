@@ -8,7 +8,7 @@ arrays behind `params` stay valid while a sampler reads them, and a step makes n
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -29,6 +29,10 @@ _HEAD_CHUNK = 512
 chunk) and costs 4 x vocabulary bytes a position, twice."""
 
 
+class StepInterrupted(Exception):
+    """A step was given up because the caller asked for it; the learner is as before."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
     """What one call of `train` did. Means are over loss tokens, a shared one once a sequence."""
@@ -36,8 +40,8 @@ class StepReport:
     step: int
     """Optimizer steps applied so far, this one included."""
     applied: bool
-    """False: nothing to learn, or a loss or gradient that is not finite; the weights are as they
-    were."""
+    """False: nothing to learn, or a loss or gradient that is not finite; then the weights and the
+    optimizer are as they were."""
     reason: str
     """Why it was not applied; empty when it was."""
     loss: float
@@ -128,9 +132,16 @@ class Learner:
             raise ValueError(f"the state has another structure: {got}, not {want}")
         self._state = state
 
-    def train(self, groups: Sequence[Sequence[TrainSequence]]) -> StepReport:
+    def train(
+        self,
+        groups: Sequence[Sequence[TrainSequence]],
+        *,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> StepReport:
         """One optimizer step on `groups`; blocks until it is done.
 
+        `should_stop` is asked before each row; once it says yes, the step is given up by raising
+        StepInterrupted, and nothing has changed.
         Raises ValueError for a sequence longer than the longest row. A batch with nothing to learn,
         or whose loss or gradient is not finite, changes nothing: `applied` is false.
         """
@@ -138,7 +149,7 @@ class Learner:
         batch = pack(groups, row_tokens=self._config.row_tokens)
         packed = time.perf_counter()
         compiled = len(self._shapes)
-        sums, gradient = self._gradients(batch)
+        sums, gradient = self._gradients(batch, should_stop)
         loss = -float(sums.objective) / self._divisor(batch)
         differentiated = time.perf_counter()
         learning_rate = float(_schedule(self._config)(self._state.step))
@@ -168,12 +179,16 @@ class Learner:
         """What the summed loss is divided by: sequences x the constant length."""
         return float(max(1, batch.sequences) * self._config.length_normalizer)
 
-    def _gradients(self, batch: Batch) -> tuple[TokenSums, Params]:
+    def _gradients(
+        self, batch: Batch, should_stop: Callable[[], bool] = lambda: False
+    ) -> tuple[TokenSums, Params]:
         """Sums and undivided gradient over all rows; the gradient is accumulated in float32."""
         params = self._state.params
         gradient: Params = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
         sums = [np.zeros(len(TokenSums._fields))]
         for row in batch.rows:
+            if should_stop():
+                raise StepInterrupted(f"step {self.step + 1} was given up")
             self._shapes.add(row.shape)
             gradient, added = self._gradient(params, gradient, _arrays(row))
             # Waiting here keeps one row's activations in memory, not several.
@@ -198,7 +213,7 @@ class Learner:
         return norm, ""
 
 
-def _schedule(config: LearnerConfig) -> optax.Schedule:
+def _schedule(config: LearnerConfig) -> Callable[[Any], Any]:
     """Step size by optimizer step: linear warm-up, then constant."""
     if config.warmup_steps == 0:
         return optax.constant_schedule(config.learning_rate)
@@ -289,7 +304,8 @@ def _apply(
 ) -> tuple[Params, Any]:
     """One optimizer update with `gradient` times `scale`."""
     updates, state = optimizer.update(jax.tree.map(lambda g: g * scale, gradient), state, params)
-    return optax.apply_updates(params, updates), state
+    changed: Params = optax.apply_updates(params, updates)  # pyright: ignore[reportAssignmentType]
+    return changed, state
 
 
 def _report(batch: Batch, sums: TokenSums, **values: Any) -> StepReport:

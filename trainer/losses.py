@@ -13,8 +13,8 @@ with the importance weight r truncated at `ratio_cap` where it multiplies the gr
 - Clipped surrogate: PPO, Schulman et al. 2017, arXiv:1707.06347. Deviation: the proximal policy is
   the sampler's (below).
 - Clip 0.2 / 0.28: DAPO, Yu et al. 2025, arXiv:2503.14476. No deviation.
-- Truncated importance sampling, cap 2: Yao et al. 2025, "Your Efficient RL Framework Secretly Brings
-  You Off-Policy RL Training". Deviation: one ratio, not a weight beside a second ratio (below).
+- Truncated importance sampling, cap 2: Yao et al. 2025, "Your Efficient RL Framework Secretly
+  Brings You Off-Policy RL Training". Deviation: one ratio, not a weight beside a second ratio (below).
 - Constant length normalizer: Dr. GRPO, Liu et al. 2025, arXiv:2503.20783. No deviation.
 - No KL and no entropy bonus: DAPO. Both are metrics only.
 
