@@ -34,6 +34,9 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         """Refuse shapes that no decoder can have."""
+        for name in ("vocabulary", "width", "layers", "heads", "kv_heads", "head_dim", "ffn"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         if self.heads % self.kv_heads:
             raise ValueError(f"kv_heads={self.kv_heads} must divide heads={self.heads}")
         if self.head_dim % 2:

@@ -50,7 +50,7 @@ def load_gguf(path: Path) -> tuple[ModelConfig, Params, Tokenizer]:
         )
     config = _config(reader, fields)
     tensors = _Tensors(reader, config, path)
-    return config, assemble(config, tensors.read, path), _tokenizer(fields, config)
+    return config, assemble(config, tensors.read, path), _tokenizer(fields)
 
 
 def _open(path: Path) -> GGUFReader:
@@ -115,7 +115,7 @@ class _Fields:
 
 def _config(reader: GGUFReader, fields: _Fields) -> ModelConfig:
     width = fields.integer("llama.embedding_length")
-    heads = fields.integer("llama.attention.head_count")
+    heads = max(1, fields.integer("llama.attention.head_count"))
     if any(str(name).startswith("llama.rope.scaling") for name in reader.fields):
         raise ModelError(f"{fields.path}: scaled rotary embeddings are not supported")
     try:
@@ -180,7 +180,7 @@ def _separate_halves(weight: Array, heads: int) -> Array:
     return pairs.transpose(0, 2, 1, 3).reshape(out, width)
 
 
-def _tokenizer(fields: _Fields, config: ModelConfig) -> Tokenizer:
+def _tokenizer(fields: _Fields) -> Tokenizer:
     """The tokenizer that the metadata describes."""
     kind = fields.text("tokenizer.ggml.model")
     pre = fields.text("tokenizer.ggml.pre")
@@ -191,26 +191,26 @@ def _tokenizer(fields: _Fields, config: ModelConfig) -> Tokenizer:
         )
     tokens = [str(token) for token in fields.items("tokenizer.ggml.tokens")]
     types = fields.items("tokenizer.ggml.token_type")
-    backend = byte_level_bpe(
-        tokens=tokens,
-        merges=[_pair(merge, fields.path) for merge in fields.items("tokenizer.ggml.merges")],
-        control=[token for token, kind in zip(tokens, types, strict=True) if kind == _CONTROL],
-    )
+    merges = [str(merge).partition(" ")[::2] for merge in fields.items("tokenizer.ggml.merges")]
+    control = [token for token, kind in zip(tokens, types, strict=False) if kind == _CONTROL]
+    try:
+        backend = byte_level_bpe(tokens=tokens, merges=merges, control=control)
+    # The library raises a bare Exception for merges that don't fit the vocabulary.
+    except Exception as error:
+        raise ModelError(
+            f"{fields.path}: damaged tokenizer ({error}); delete it and fetch the model again"
+        ) from error
+    end, begin = (fields.integer(f"tokenizer.ggml.{which}_token_id") for which in ("eos", "bos"))
+    if not (0 <= end < len(tokens) and 0 <= begin < len(tokens)):
+        raise ModelError(f"{fields.path}: special token ids outside the vocabulary; fetch it again")
     return Tokenizer(
         backend,
         template=fields.text("tokenizer.chat_template"),
-        end_of_turn=fields.integer("tokenizer.ggml.eos_token_id"),
+        end_of_turn=end,
         end_of_text=backend.token_to_id("<|endoftext|>"),
-        begin_of_text=tokens[fields.integer("tokenizer.ggml.bos_token_id", 0)],
+        begin_of_text=tokens[begin],
     )
 
 
 _CONTROL = 3
 """`gguf.TokenType.CONTROL`, here so that importing this module does not import gguf."""
-
-
-def _pair(merge: str, path: Path) -> tuple[str, str]:
-    first, found, second = merge.partition(" ")
-    if not found:
-        raise ModelError(f"{path}: merge {merge!r} is damaged; fetch the model again")
-    return first, second

@@ -59,7 +59,7 @@ class Tokenizer:
         spelling = self._backend.id_to_token(token)
         if spelling is None:
             raise ValueError(f"token id {token} is outside the vocabulary of {self.vocabulary}")
-        return bytes(_BYTE_OF[letter] for letter in spelling)
+        return bytes(BYTE_OF_LETTER[letter] for letter in spelling)
 
     def control_tokens(self) -> Sequence[str]:
         """The control tokens' spellings."""
@@ -105,7 +105,8 @@ def _byte_alphabet() -> dict[str, int]:
     return alphabet | {chr(0x100 + place): byte for place, byte in enumerate(others)}
 
 
-_BYTE_OF = _byte_alphabet()
+BYTE_OF_LETTER = _byte_alphabet()
+"""The byte that each letter of a token's spelling stands for."""
 
 
 def byte_level_bpe(

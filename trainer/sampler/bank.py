@@ -54,8 +54,8 @@ class Bank:
         return ((row, turn) for row, turn in enumerate(self.turns) if turn is not None)
 
     def make_room(self, window: int) -> None:
-        """See that each slot holds `window` tokens; an idle bank also shrinks to that."""
-        if window == self.window or (self.active and window < self.window):
+        """See that each slot holds `window` tokens; an idle bank of twice that shrinks to it."""
+        if window <= self.window and (self.active or self.window < 2 * window):
             return
         if self.active:
             self.cache = kernels.grow(self.cache, window)

@@ -38,13 +38,13 @@ from .prefix_cache import Prefix, PrefixCache
 from .statistics import SamplerStatistics
 from .turn import Finish, Turn
 
-ROWS = 8
-"""Slots of a bank, at most."""
+ROWS = 16
+"""Slots of a bank, at most: more compile fewer programs, fewer leave less idle in the tail."""
 
-WINDOWS = (256, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 32768)
+WINDOWS = (256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 32768)
 """Tokens a slot may have room for; each used size is compiled once."""
 
-CHUNKS = (32, 128, 256)
+CHUNKS = (32, 64, 128, 256)
 """Tokens of a context that are read in at once; each used size is compiled once."""
 
 PREFILL_SHARE = 512
@@ -245,13 +245,17 @@ class Engine:
     # -- running turns -------------------------------------------------------------------------
 
     def _groups(self) -> list[list[Bank]]:
-        """Banks to launch together: of the same weights and window, powers of two at a time."""
-        alike: dict[tuple[int, int], list[Bank]] = {}
+        """Banks to launch together: of the same weights, powers of two at a time."""
+        alike: dict[int, list[Bank]] = {}
         for bank in self._banks:
             if bank.active and bank.weights is not None:
-                alike.setdefault((bank.weights.version, bank.window), []).append(bank)
+                alike.setdefault(bank.weights.version, []).append(bank)
         groups: list[list[Bank]] = []
         for banks in alike.values():
+            # One launch over the widest window beats two, each of which reads all the weights.
+            widest = max(bank.window for bank in banks)
+            for bank in banks:
+                bank.make_room(widest)
             while banks:
                 size = 1 << (len(banks).bit_length() - 1)
                 groups.append(banks[:size])
