@@ -48,14 +48,17 @@ def neutralize(tokenizer: ChatTokenizer, text: str) -> str:
     return text
 
 
-def render_prompt(tokenizer: ChatTokenizer, content: str) -> tuple[int, ...]:
-    """Ids of a first user message up to where the assistant begins to speak."""
+def render_prompt(tokenizer: ChatTokenizer, content: str, opening: str = "") -> tuple[int, ...]:
+    """Ids of a first user message and of `opening`, the words put into the assistant's mouth."""
     message = {"role": "user", "content": neutralize(tokenizer, content)}
-    return tuple(tokenizer.encode(tokenizer.render_chat([message], add_generation_prompt=True)))
+    rendered = tokenizer.render_chat([message], add_generation_prompt=True)
+    return tuple(tokenizer.encode(rendered + opening))
 
 
-def render_reply(tokenizer: ChatTokenizer, last_token: int, content: str) -> tuple[int, ...]:
-    """Ids between a completion that ended on `last_token` and the next assistant turn.
+def render_reply(
+    tokenizer: ChatTokenizer, last_token: int, content: str, opening: str = ""
+) -> tuple[int, ...]:
+    """Ids between a completion that ended on `last_token` and the next one, `opening` included.
 
     A completion cut by length or by a stop text never sampled its end-of-turn id; the template's
     is put in then, as context, outside the loss.
@@ -69,7 +72,7 @@ def render_reply(tokenizer: ChatTokenizer, last_token: int, content: str) -> tup
     head, found, tail = rendered.partition(_SENTINEL)
     if not found:
         raise ValueError("the chat template drops the assistant's text: multi-turn needs it kept")
-    ids = tokenizer.encode(tail)
+    ids = tokenizer.encode(tail + opening)
     if ids and ids[0] == last_token == tokenizer.end_of_turn:
         ids = ids[1:]
     return tuple(ids)

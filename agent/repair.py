@@ -1,8 +1,8 @@
 """The single-answer repair agent: it shows one function and a failing test, and reads one function.
 
 It owns the words (prompt, replies, parsing) and knows nothing of sandboxes. The answer it looks
-for is a fenced Python block that defines the function; anything else becomes an observation that
-says what was wrong with the format.
+for is the function's definition in a Python code block that is opened for the policy; anything else
+becomes an observation that says what was wrong with the format.
 """
 
 from __future__ import annotations
@@ -16,8 +16,13 @@ from patchgym.datasets.task import Task
 from .render import ChatTokenizer, render_prompt, render_reply
 from .trajectory import Observation
 
-# The closing fence, which ends the useful part of an answer. An opening fence reads "```python\n".
-STOP_TEXTS = ("```\n",)
+# Put into the assistant's mouth: the answer begins inside the code block. A small model spends its
+# few tokens on code instead of talk, and finds the format without having to be lucky.
+OPENING = "```python\n"
+
+# An answer ends with its code block, or at the first empty line: what a small model writes after
+# the function is noise, which costs tokens and hides a good answer.
+STOP_TEXTS = ("```\n", "\n\n")
 
 _FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
@@ -44,6 +49,7 @@ class RepairAgent:
             self.tokenizer,
             f"This Python function has a bug:\n```python\n{source.strip()}\n```\n"
             f"{task.statement.strip()}\nWrite the fixed function in a ```python block.",
+            OPENING,
         )
 
     def reply(self, last_token: int, observation: Observation) -> tuple[int, ...]:
@@ -51,24 +57,36 @@ class RepairAgent:
         return render_reply(
             self.tokenizer,
             last_token,
-            f"{observation.text}\nWrite the fixed function in a ```python block.",
+            f"{observation.text}\nFix it.",
+            OPENING,
         )
 
     def parse(self, task: Task, text: str) -> Answer:
         """Find the function in a completion's `text`."""
         name = task.focus.function if task.focus else ""
-        match = _FENCE.search(text)
-        if match is None:
-            return Answer(code=None, problem="There is no ```python block in your answer.")
-        code = match.group(1)
-        try:
-            tree = ast.parse(code)
-        except (SyntaxError, ValueError):
-            return Answer(code=None, problem="Your code block is not valid Python.")
-        node = find_function(tree, name)
-        if node is None:
+        match = _FENCE.match(OPENING + text)
+        assert match is not None  # OPENING itself matches
+        code = _definition(match.group(1), name)
+        if code is None:
             return Answer(code=None, problem=f"Your code block does not define `{name}`.")
-        return Answer(code=source_of(code, node))
+        try:
+            ast.parse(code)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return Answer(code=None, problem="Your function is not valid Python.")
+        return Answer(code=code)
+
+
+def _definition(code: str, name: str) -> str | None:
+    """The lines of the first top-level `def name`, up to the next line that is not part of it."""
+    lines = code.splitlines()
+    heads = (f"def {name}(", f"async def {name}(")
+    first = next((i for i, line in enumerate(lines) if line.startswith(heads)), None)
+    if first is None:
+        return None
+    last = first + 1
+    while last < len(lines) and lines[last][:1] in ("", " ", "\t", ")"):
+        last += 1
+    return "\n".join(line.rstrip() for line in lines[first:last]).rstrip() + "\n"
 
 
 def find_function(tree: ast.Module, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
@@ -78,13 +96,6 @@ def find_function(tree: ast.Module, name: str) -> ast.FunctionDef | ast.AsyncFun
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
             found = node
     return found
-
-
-def source_of(source: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    """The lines of `node`, decorators included, with one newline at the end."""
-    first = min([node.lineno, *(d.lineno for d in node.decorator_list)]) - 1
-    lines = source.splitlines()[first : node.end_lineno]
-    return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 def replace_function(source: str, name: str, code: str) -> str:

@@ -94,18 +94,19 @@ def _engine_mend(error: Exception) -> str:
 def _image() -> Finding:
     from docker.errors import DockerException
 
-    from patchgym.sandbox.images import BASE_TAG
+    from patchgym.sandbox.images import BASES
 
+    tag = BASES["bookworm"]
     mend = "patchgym images build"
     try:
         import docker
 
         client = docker.from_env(timeout=5)
-        client.images.get(BASE_TAG)
+        client.images.get(tag)
         client.close()
     except (DockerException, OSError):
-        return Finding(name="base image", good=False, text=f"no {BASE_TAG}", mend=mend)
-    return Finding(name="base image", good=True, text=BASE_TAG)
+        return Finding(name="base image", good=False, text=f"no {tag}", mend=mend)
+    return Finding(name="base image", good=True, text=tag)
 
 
 def _image_builder() -> Finding:
@@ -138,13 +139,13 @@ def _train_extra() -> Finding:
 
 
 def _weights() -> Finding:
-    from .model.weights import WEIGHTS_NAME
+    from .model.weights import FILE_NAME
 
-    path = cache_dir() / WEIGHTS_NAME
+    path = cache_dir() / FILE_NAME
     return Finding(
         name="weights",
         good=path.is_file(),
-        text=str(path) if path.is_file() else f"no {WEIGHTS_NAME} in {cache_dir()}",
+        text=str(path) if path.is_file() else f"no {FILE_NAME} in {cache_dir()}",
         mend="patchgym images weights",
         needed_for="the quickstart",
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from patchgym.datasets.task import Task
-from patchgym.datasets.validate import validate_all
+from patchgym.datasets.validate import Validation, validate_all
 from patchgym.sandbox import Pool
 
 from .errors import ConfigError
@@ -57,12 +57,15 @@ async def preflight(
     bad: list[str] = []
     done: list[Task] = []
     progress(0, len(missing))
-    async for task, validation in validate_all(missing, pool, jobs=jobs):
+
+    def found(task: Task, validation: Validation) -> None:
         if validation.ok:
             done.append(task)
         else:
             bad.append(validation.reason)
         progress(len(done) + len(bad), len(missing))
+
+    await validate_all(missing, pool, found, jobs=jobs)
     if done:
         cache.add(done, image_id)
     if bad:

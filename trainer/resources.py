@@ -114,7 +114,7 @@ async def open_pool(config: RunConfig, progress: Progress, stack: AsyncExitStack
     progress.enter("preparing the sandbox image")
     image = config.sandbox.image
     if image == "auto":
-        image = await ensure_base(progress=progress.listener)
+        image = await ensure_base()
     spec = SandboxSpec(image=image, memory_mib=config.sandbox.memory_mib)
     progress.enter("filling the sandbox pool")
     pool = await stack.enter_async_context(Pool(spec, size=config.sandbox.slots))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 
 import anyio
@@ -28,10 +27,6 @@ def run(words: Sequence[str]) -> int:
 
         answer = str(ensure_weights(cache_dir()))
     else:
-        answer = anyio.run(_build)
+        answer = anyio.run(ensure_base)
     print(json.dumps(answer) if known.json else answer)
     return 0
-
-
-async def _build() -> str:
-    return await ensure_base(progress=lambda line: print(line, file=sys.stderr))

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.syntax import Syntax
 
 from patchgym.datasets.task import Task
+from patchgym.datasets.validate import Validation, validate_all
 from patchgym.trainer.errors import UserError
 from patchgym.trainer.task_sets import load_task_set
 
@@ -76,15 +77,17 @@ def _show(tasks: Sequence[Task], name: str | None, *, as_json: bool) -> int:
 async def _validate(
     tasks: Sequence[Task], image: str, repeats: int, jobs: int, as_json: bool
 ) -> int:
-    from patchgym.datasets.validate import validate_all
     from patchgym.sandbox import Pool, SandboxSpec, ensure_base
 
     tag = await ensure_base() if image == "auto" else image
     bad: dict[str, str] = {}
+
+    def found(task: Task, validation: Validation) -> None:
+        if not validation.ok:
+            bad[task.id] = validation.reason
+
     async with Pool(SandboxSpec(image=tag), size=jobs) as pool:
-        async for task, validation in validate_all(tasks, pool, jobs=jobs, repeats=repeats):
-            if not validation.ok:
-                bad[task.id] = validation.reason
+        await validate_all(tasks, pool, found, jobs=jobs, repeats=repeats)
     if as_json:
         print(json.dumps({"valid": len(tasks) - len(bad), "invalid": bad}, indent=2))
     else:
