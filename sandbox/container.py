@@ -171,8 +171,10 @@ class Sandbox:
                 await self._stream.send(data)
         except TimeoutError:
             raise self._lose("the supervisor does not read its stdin") from None
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as problem:
-            raise self._lose("its container ended") from problem
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            with anyio.CancelScope(shield=True):
+                await self._receive(1.0)  # raises SandboxLost with the supervisor's last words
+            raise self._lose("its container ended") from None
 
     async def _receive(self, limit: float) -> Frame:
         try:

@@ -179,6 +179,9 @@ class Engine:
         return client
 
     def _connect(self) -> Client:
+        if self.local:  # docker-py leaves its socket open when nobody listens
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(self.url.removeprefix("unix://"))
         docker = _docker()
         kwargs = docker.utils.kwargs_from_env({**os.environ, "DOCKER_HOST": self.url})
         version = self._version or "auto"

@@ -1,4 +1,4 @@
-"""Base images: Debian with python3, pytest and git, built once from whatever this machine can reach.
+"""Base images: Debian with python3, pytest and git, built once from what this machine can reach.
 
 A registry is tried first, with a short deadline; where none answers, the image is made of Debian
 packages by mmdebstrap (about 40 s), which apt installs when we are root.
