@@ -49,7 +49,8 @@ def gold_source(task: Task) -> str:
 
 
 def answer(code: str) -> str:
-    return f"```python\n{code}```"
+    """The code block is opened for the policy."""
+    return f"{code}```"
 
 
 class Run:
@@ -150,7 +151,7 @@ async def test_what_is_no_answer_costs_no_sandbox_and_earns_nothing(
     leases = pool.statistics().leases
 
     def script(text: str, seed: int) -> str:
-        return "I do not know." if "no ```python block" not in text else answer(unchanged)
+        return "I do not know." if "does not define" not in text else answer(unchanged)
 
     await run((task,), script)
     ((trajectory, reward),) = run.delivered.values()
