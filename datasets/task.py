@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
+from patchgym.sandbox.errors import PatchgymError
+
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
 
@@ -22,7 +24,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
-class TaskError(ValueError):
+class TaskError(PatchgymError, ValueError):
     """A task, or a file of tasks, that can't be used; the text is one line and says what to do."""
 
 

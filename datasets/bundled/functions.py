@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
+from typing import Any
 
 _STEPS = 10_000
 
@@ -54,7 +55,7 @@ def evaluate(source: str, calls: tuple[str, ...]) -> tuple[object, ...]:
 def _bounded() -> Iterator[None]:
     steps = 0
 
-    def count(frame: FrameType, event: str, argument: object) -> object:
+    def count(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal steps
         steps += 1
         if steps > _STEPS:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
-from patchgym.datasets.repository import commit_files, write_files
+from patchgym.datasets.repository import commit_files, own_git, write_files
 from patchgym.datasets.task import Focus, Split, Task, dump_tasks
 
 from .arithmetic import ARITHMETIC
@@ -27,12 +27,8 @@ FUNCTIONS = (*ARITHMETIC, *LOGIC, *TEXT, *LISTS)
 HELDOUT = 40
 
 
-def generate(seed: int) -> tuple[Task, ...]:
-    """All bundled tasks, training first, each split in the seed's order."""
-    return tuple(_tasks(seed))
-
-
-def _tasks(seed: int) -> Iterator[Task]:
+def generate(seed: int) -> Iterator[Task]:
+    """All bundled tasks, training first, each split in the seed's order; made as they are read."""
     order = list(FUNCTIONS)
     rng = random.Random(seed)
     rng.shuffle(order)
@@ -126,7 +122,7 @@ def _commit_and_diff(files: dict[str, str], mended: dict[str, str]) -> tuple[str
                 "--src-prefix=a/",
                 "--dst-prefix=b/",
                 strip_newline_in_stdout=False,
-                env={"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"},
+                env=own_git(folder),
             )
             return repo.head.commit.hexsha, diff
 
