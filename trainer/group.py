@@ -179,7 +179,7 @@ class GroupBook:
             opened=self._next_number,
             open=len(self._groups),
             ready_or_trained=self._finished,
-            dropped=dict(self.dropped),
+            dropped={str(reason): count for reason, count in self.dropped.items()},
         )
 
     def _hand_out(self, group: _Open) -> WorkItem:

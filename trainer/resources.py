@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import anyio.lowlevel
 import anyio.to_thread
 
 from patchgym.agent import RepairAgent
@@ -20,6 +21,7 @@ from patchgym.rewards import JudgeConfig, Verdict, judge
 from patchgym.sandbox import Pool, SandboxSpec, ensure_base
 
 from .config import RunConfig
+from .errors import RunStopped
 from .idle import StageBoard
 from .pipeline import PipelineParts
 from .preflight import ValidationCache, preflight
@@ -78,8 +80,14 @@ class Resources:
 
     async def train(self, batch: Sequence[Sequence[TrainSequence]]) -> dict[str, object]:
         """One update in a worker thread; its report as a mapping."""
+        from .learner import StepInterrupted
+
         step = partial(self.learner.train, batch, should_stop=self.stopped)
-        return asdict(await anyio.to_thread.run_sync(step))
+        try:
+            return asdict(await anyio.to_thread.run_sync(step))
+        except StepInterrupted as error:
+            await anyio.lowlevel.checkpoint()  # the run is being stopped: this is where it ends
+            raise RunStopped(str(error)) from None
 
     async def publish(self) -> None:
         """Give the sampler the learner's weights; running turns finish on those they began with."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import anyio
 import anyio.to_thread
@@ -44,6 +44,8 @@ class _Session:
     stopped: bool = False
     started: float = field(default_factory=time.monotonic)
     refresh: Callable[[], None] = lambda: None
+    earlier: dict[str, Any] = field(default_factory=dict)
+    """Summary of the run before it was resumed."""
 
 
 def train(config: RunConfig, folder: RunFolder, *, resume: bool) -> int:
@@ -145,7 +147,9 @@ async def _run(session: _Session) -> None:
     store = TrajectoryStore(folder.trajectories)
     async with Ledger(folder.ledger) as ledger:
         end: End = "failed"
-        before = await _earlier_seconds(session)
+        if session.resume:
+            session.earlier = await anyio.to_thread.run_sync(summarize, folder)
+        before = float(session.earlier.get("seconds", 0.0))
         try:
             ledger.meta("state", "running")
             async with AsyncExitStack() as stack:
@@ -179,14 +183,6 @@ async def _run(session: _Session) -> None:
             ledger.meta("seconds", before + time.monotonic() - session.started)
 
 
-async def _earlier_seconds(session: _Session) -> float:
-    """Seconds that the run took before it was resumed."""
-    if not session.resume:
-        return 0.0
-    summary = await anyio.to_thread.run_sync(summarize, session.folder)
-    return float(summary["seconds"])
-
-
 async def _stages(
     session: _Session, training: Training, resources: Resources, ledger: Ledger
 ) -> None:
@@ -196,8 +192,8 @@ async def _stages(
     try:
         if measure and resources.learner.step == 0:
             await training.evaluate("before", resources.heldout_tasks)
-        elif measure:
-            training.recall("before", session.folder)
+        elif measure and "before" in session.earlier.get("heldout", {}):
+            training.recall("before", session.earlier["heldout"]["before"])
         if resources.learner.step < config.run.steps:
             await training.train()
         if measure:

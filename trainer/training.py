@@ -13,8 +13,9 @@ slots     wait for the book's allowance (staleness bound); unblocked by the lear
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -35,7 +36,7 @@ from .recorder import Recorder, Window
 from .resources import Resources
 from .resume import Restored
 from .sources import TrainingSource
-from .statistics import percentile
+from .statistics import PassRate, percentile
 from .task_sets import EpochOrder
 from .train_batch import train_groups
 
@@ -90,6 +91,11 @@ class Training:
         self._progress.evaluations[name] = result
         self._ledger.meta(f"evaluation.{name}", asdict(result))
         await self._ledger.flush()
+
+    def recall(self, name: str, result: Mapping[str, Any]) -> None:
+        """Show an evaluation that was made before the run was resumed."""
+        low, high = result["interval"]
+        self._progress.evaluations[name] = PassRate(**{**result, "interval": (low, high)})
 
     async def train(self) -> None:
         """Run the remaining steps."""

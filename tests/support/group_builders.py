@@ -10,11 +10,11 @@ from patchgym.trainer.group import GroupBook, Member, WorkItem
 TASKS = bundled_tasks("train")
 
 
-def book(size: int = 2, retries: int = 1, **more: int) -> GroupBook:
+def book(size: int = 2, retries: int = 1) -> GroupBook:
     def task(number: int) -> Task:
         return TASKS[number % len(TASKS)]
 
-    return GroupBook(task, size=size, seed=7, retries=retries, **more)
+    return GroupBook(task, size=size, seed=7, retries=retries)
 
 
 def member(

@@ -8,9 +8,17 @@ import sys
 from collections.abc import Sequence
 
 import anyio
-import anyio.to_thread
 
-from patchgym.sandbox import CommandResult, Pool, SandboxSpec, ensure_base
+from patchgym.sandbox import (
+    CommandResult,
+    ContainerInfo,
+    Engine,
+    Pool,
+    SandboxSpec,
+    ensure_base,
+    sweep,
+)
+from patchgym.sandbox.reaper import KIT, KIT_NAME
 
 from .main import parser
 
@@ -55,15 +63,30 @@ def _answer(result: CommandResult, *, as_json: bool) -> int:
 
 
 def _containers(action: str, *, as_json: bool) -> int:
-    from patchgym.sandbox import reaper
-
     if action == "reap":
-        removed = anyio.run(anyio.to_thread.run_sync, reaper.sweep)
+        removed = anyio.run(_reap)
         print(json.dumps(removed) if as_json else f"removed {len(removed)} containers")
         return 0
-    found = reaper.containers()
+    found = anyio.run(_list)
     if as_json:
-        print(json.dumps([dataclasses.asdict(item) for item in found], indent=2))
-    for item in found if not as_json else ():
-        print(item)
+        records = [{"name": c.name, "state": c.state, "labels": dict(c.labels)} for c in found]
+        print(json.dumps(records, indent=2))
+    for container in found if not as_json else ():
+        print(f"{container.name}  {container.state}")
     return 0
+
+
+async def _reap() -> list[str]:
+    engine = Engine()
+    try:
+        return list(await sweep(engine))
+    finally:
+        engine.close()
+
+
+async def _list() -> tuple[ContainerInfo, ...]:
+    engine = Engine()
+    try:
+        return await engine.containers({KIT: KIT_NAME})
+    finally:
+        engine.close()
