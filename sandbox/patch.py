@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from .container import Sandbox
     from .result import CommandResult
 
-PATCH_LIMIT = 4 << 20  # bytes
-DIFF_LIMIT = 16 << 20
+PATCH_LIMIT = 8 << 20  # bytes of a diff, in or out
 GIT_SECONDS = 60.0
 
 Rung = Literal["exact", "recount", "whitespace"]
@@ -91,12 +90,12 @@ async def worktree_diff(sandbox: Sandbox, commit: str) -> bytes:
         f"cp .git/index {index} && {git} add -A && {git} diff {options} {commit} -- && rm {index}",
         timeout=GIT_SECONDS,
         environment={**ISOLATED, "GIT_INDEX_FILE": index},
-        output_limit=DIFF_LIMIT,
+        output_limit=PATCH_LIMIT,
     )
     if not result.ok:
         raise SandboxUsageError(f"git can't tell the changes: {_complaint(result)}")
     if result.stdout.dropped:
-        raise PatchError(f"the diff is over {DIFF_LIMIT >> 20} MiB", reason="too_large")
+        raise PatchError(f"the diff is over {PATCH_LIMIT >> 20} MiB", reason="too_large")
     return result.stdout.head + result.stdout.tail
 
 
@@ -237,7 +236,7 @@ async def _changed(sandbox: Sandbox) -> frozenset[tuple[str, str]]:
 async def _git(sandbox: Sandbox, *words: str) -> CommandResult:
     command: Sequence[str] = (*GIT, *words)
     return await sandbox.run(
-        command, timeout=GIT_SECONDS, environment=ISOLATED, output_limit=2 * DIFF_LIMIT
+        command, timeout=GIT_SECONDS, environment=ISOLATED, output_limit=PATCH_LIMIT
     )
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 UNNEEDED = (
     *("cacheprovider", "doctest", "junitxml", "pastebin", "nose", "setuponly", "setupplan"),
-    *("stepwise", "faulthandler", "debugging", "legacypath", "threadexception"),
+    *("stepwise", "faulthandler", "legacypath", "threadexception"),
 )
 MESSAGE = 400  # characters
 

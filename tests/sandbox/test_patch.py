@@ -1,0 +1,172 @@
+"""Which diffs apply, on which rung, and which are refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from patchgym.sandbox import PatchError, Sandbox, inspect_diff
+
+Make = Callable[..., tuple[Path, str]]
+
+TEXT = "one\ntwo\nthree\n"
+GOOD = b"""diff --git a/f.txt b/f.txt
+--- a/f.txt
++++ b/f.txt
+@@ -1,3 +1,3 @@
+ one
+-two
++zwei
+ three
+"""
+NEW_FILE = b"""diff --git a/%(p)s b/%(p)s
+new file mode %(m)s
+--- /dev/null
++++ b/%(p)s
+@@ -0,0 +1 @@
++%(c)s
+"""
+
+
+def new(path: bytes, content: bytes = b"x", mode: bytes = b"100644") -> bytes:
+    """A diff that adds a file."""
+    return NEW_FILE % {b"p": path, b"c": content, b"m": mode}
+
+
+async def content(sandbox: Sandbox) -> bytes:
+    """The patched file."""
+    return await sandbox.read("f.txt")
+
+
+APPLYING = {
+    "exact": (GOOD, TEXT, "exact", b"one\nzwei\nthree\n"),
+    "prose around it": (b"Here you are:\n" + GOOD, TEXT, "exact", b"one\nzwei\nthree\n"),
+    "no git header": (GOOD.split(b"\n", 1)[1], TEXT, "exact", b"one\nzwei\nthree\n"),
+    "cut-off last newline": (GOOD[:-1], TEXT, "exact", b"one\nzwei\nthree\n"),
+    "wrong counts": (
+        GOOD.replace(b"-1,3 +1,3", b"-1,9 +1,7"), TEXT, "recount", b"one\nzwei\nthree\n",
+    ),
+    "blanks in context": (
+        GOOD.replace(b" one", b"   one"), " one\ntwo\nthree\n", "whitespace",
+        b" one\nzwei\nthree\n",
+    ),
+    "CRLF file, LF diff": (
+        GOOD, TEXT.replace("\n", "\r\n"), "whitespace", b"one\r\nzwei\nthree\r\n",
+    ),
+    "CRLF file, CRLF diff": (
+        GOOD.replace(b"two\n", b"two\r\n").replace(b"zwei\n", b"zwei\r\n")
+        .replace(b" one\n", b" one\r\n").replace(b" three\n", b" three\r\n"),
+        TEXT.replace("\n", "\r\n"), "exact", b"one\r\nzwei\r\nthree\r\n",
+    ),
+    "no newline at end": (
+        GOOD.replace(b" three\n", b" three\n\\ No newline at end of file\n"), TEXT[:-1],
+        "exact", b"one\nzwei\nthree",
+    ),
+    "a removed line that looks like a header": (
+        b"--- a/f.txt\n+++ b/f.txt\n@@ -1,2 +1,1 @@\n one\n--- /../x\n", "one\n-- /../x\n",
+        "exact", b"one\n",
+    ),
+}  # fmt: skip
+
+REFUSED = {
+    "git folder": (new(b".git/hooks/pre-commit"), "refused"),
+    "git folder, other case": (new(b"d/.GIT/config"), "refused"),
+    "parent": (new(b"../x"), "refused"),
+    "parent inside": (new(b"d/../../x"), "refused"),
+    "absolute": (b"--- /dev/null\n+++ /etc/x\n@@ -0,0 +1 @@\n+x\n", "refused"),
+    "quoted parent": (
+        b'--- /dev/null\n+++ "b/..\\057x"\n@@ -0,0 +1 @@\n+x\n', "refused",
+    ),
+    "through a symlink": (new(b"out/x"), "refused"),
+    "link made and then followed": (new(b"l", b"d", b"120000") + new(b"l/x"), "refused"),
+    "link to the outside": (new(b"l", b"/etc", b"120000"), "refused"),
+    "submodule": (new(b"m", b"Subproject commit " + b"0" * 40, b"160000"), "refused"),
+    "rename into git folder": (
+        b"diff --git a/f.txt b/.git/x\nsimilarity index 100%\nrename from f.txt\n"
+        b"rename to .git/x\n", "refused",
+    ),
+    "too large": (new(b"big", b"x" * (9 << 20)), "too_large"),
+    "not a diff": (b"I changed add() as asked.\n", "malformed"),
+    "garbage in a hunk": (GOOD.replace(b" three\n", b"three\n"), "malformed"),
+    "other context": (GOOD.replace(b" three", b" four"), "mismatch"),
+    "missing file": (GOOD.replace(b"f.txt", b"g.txt"), "mismatch"),
+    "added twice": (new(b"f.txt"), "mismatch"),
+    "binary stub": (
+        b"diff --git a/f.txt b/f.txt\nindex 1234567..7654321 100644\n"
+        b"Binary files a/f.txt and b/f.txt differ\n", "mismatch",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.docker
+async def test_the_ladder(sandbox: Sandbox, repository: Make) -> None:
+    root, _ = repository({"f.txt": TEXT})
+    from .conftest import git
+
+    for name, (diff, before, rung, after) in APPLYING.items():
+        (root / "f.txt").write_bytes(before.encode())
+        git(root, "add", "-A")
+        git(root, "commit", "-q", "--allow-empty", "-m", name)
+        await sandbox.checkout(root, git(root, "rev-parse", "HEAD"))
+        applied = await sandbox.apply_patch(diff)
+        assert (name, applied.rung, applied.paths) == (name, rung, ("f.txt",))
+        assert (name, await content(sandbox)) == (name, after)
+
+
+@pytest.mark.docker
+async def test_refused_diffs_change_nothing(sandbox: Sandbox, repository: Make) -> None:
+    root, _ = repository({"f.txt": TEXT, "d/g": "g\n"})
+    from .conftest import git
+
+    os.symlink("/tmp", root / "out")
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "link")
+    await sandbox.checkout(root, "HEAD")
+    for name, (diff, reason) in REFUSED.items():
+        with pytest.raises(PatchError) as caught:
+            await sandbox.apply_patch(GOOD.replace(b"f.txt", b"d/g") if not diff else diff)
+        assert (name, caught.value.reason) == (name, reason), caught.value
+        assert "\n" not in str(caught.value)
+        assert (name, await sandbox.diff()) == (name, b"")
+    done = await sandbox.run("ls /tmp/x .git/hooks", timeout=10)
+    assert done.stdout.text() == ""
+
+
+@pytest.mark.docker
+async def test_already_applied_empty_and_stacked(sandbox: Sandbox, repository: Make) -> None:
+    root, commit = repository({"f.txt": TEXT})
+    await sandbox.checkout(root, commit)
+    assert (await sandbox.apply_patch(b" \n")).paths == ()
+    await sandbox.apply_patch(GOOD)
+    with pytest.raises(PatchError, match="already") as caught:
+        await sandbox.apply_patch(GOOD)
+    assert caught.value.reason == "already_applied"
+    more = GOOD.replace(b" one", b"-one\n+uno").replace(b"-two\n+zwei", b" zwei")
+    assert (await sandbox.apply_patch(more)).rung == "exact"
+    assert await content(sandbox) == b"uno\nzwei\nthree\n"
+
+
+@pytest.mark.docker
+async def test_hostile_git_configuration_has_no_say(sandbox: Sandbox, repository: Make) -> None:
+    root, commit = repository({"f.txt": TEXT})
+    await sandbox.checkout(root, commit)
+    hostile = """git config core.fsmonitor 'touch /tmp/ran'; git config apply.whitespace error-all
+        git config core.hooksPath /tmp/hooks; git config --global core.fsmonitor 'touch /tmp/ran'"""
+    await sandbox.run(hostile, timeout=10)
+    await sandbox.apply_patch(GOOD.replace(b"+zwei", b"+zwei   "))
+    assert (await sandbox.run("test -e /tmp/ran", timeout=10)).exit_code == 1
+
+
+def test_paths_of_a_diff() -> None:
+    rename = (
+        b'diff --git "a/sp\\303\\244te" b/new name\nsimilarity index 100%\n'
+        b'rename from "sp\\303\\244te"\nrename to new name\n'
+    )
+    assert inspect_diff(GOOD + rename) == {"f.txt", "späte", "new name"}
+    mode = b"diff --git a/run me b/run me\nold mode 100644\nnew mode 100755\n"
+    assert inspect_diff(mode) == {"run me"}
+    dated = b"--- a/f.txt\t2024-01-01 00:00:00\n+++ b/f.txt\t2024-01-01\n@@ -1 +1 @@\n-a\n+b\n"
+    assert inspect_diff(dated) == {"f.txt"}
