@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -42,6 +43,8 @@ class _Session:
     resume: bool
     progress: Progress
     stopped: bool = False
+    began: bool = False
+    """Everything was opened: from here on the folder is worth keeping."""
     started: float = field(default_factory=time.monotonic)
     refresh: Callable[[], None] = lambda: None
     earlier: dict[str, Any] = field(default_factory=dict)
@@ -55,8 +58,13 @@ def train(config: RunConfig, folder: RunFolder, *, resume: bool) -> int:
     session = _Session(config, folder, resume, progress)
     with locked(folder):
         folder.config.write_text(config_to_toml(config))
-        with LiveView(progress, console) as view:
-            anyio.run(_supervise, session, view)
+        try:
+            with LiveView(progress, console) as view:
+                anyio.run(_supervise, session, view)
+        except BaseException:
+            if not session.began and not resume:
+                shutil.rmtree(folder.path)  # it never got as far as to hold anything
+            raise
         summary = summarize(folder)
         if summary["history"]:
             write_curve(summary, folder.curve)
@@ -175,6 +183,7 @@ async def _run(session: _Session) -> None:
                     progress=progress,
                     restored=restored,
                 )
+                session.began = True
                 session.refresh = partial(_refresh, training, resources, progress)
                 await _stages(session, training, resources, ledger)
             end = "finished"
