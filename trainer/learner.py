@@ -8,7 +8,7 @@ arrays behind `params` stay valid while a sampler reads them, and a step makes n
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -236,7 +236,7 @@ def _add_row(
     model: ModelConfig,
     params: Params,
     gradient: Params,
-    row: dict[str, jax.Array],
+    row: Mapping[str, jax.Array],
 ) -> tuple[Params, TokenSums]:
     """`gradient` plus the row's, and the row's sums; arrays of `row` are `Row`'s [T] and [P]."""
 
@@ -290,8 +290,7 @@ def _arrays(row: Row) -> dict[str, np.ndarray]:
 @jax.jit
 def _global_norm(gradient: Params) -> jax.Array:
     """Square root of the sum of all squares."""
-    norm: jax.Array = optax.global_norm(gradient)
-    return norm
+    return jnp.sqrt(sum((jnp.sum(g * g) for g in jax.tree.leaves(gradient)), jnp.zeros(())))
 
 
 def _apply(

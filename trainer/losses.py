@@ -14,7 +14,7 @@ with the importance weight r truncated at `ratio_cap` where it multiplies the gr
   the sampler's (below).
 - Clip 0.2 / 0.28: DAPO, Yu et al. 2025, arXiv:2503.14476. No deviation.
 - Truncated importance sampling, cap 2: Yao et al. 2025, "Your Efficient RL Framework Secretly
-  Brings You Off-Policy RL Training". Deviation: one ratio, not a weight beside a second ratio (below).
+  Brings You Off-Policy RL Training". Deviation: one ratio, no second weight beside it (below).
 - Constant length normalizer: Dr. GRPO, Liu et al. 2025, arXiv:2503.20783. No deviation.
 - No KL and no entropy bonus: DAPO. Both are metrics only.
 
