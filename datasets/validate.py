@@ -1,22 +1,25 @@
 """Is a task worth running? Gold must pass every test, and the empty patch fail what it should.
 
-Each patch gets a fresh sandbox: the base commit, the patch, the tests; as often as asked.
+Each patch gets a fresh sandbox: the base commit, the patch, the trusted tests put back over it,
+then the tests; as often as asked, because a flaky test shows itself only by repeating.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
-from patchgym.sandbox import PatchError, Pool, TestReport, run_tests
+from patchgym.sandbox import PatchError, Pool, SandboxError, TestReport, run_tests
 
 from .cache import repositories_dir
-from .repository import materialize
+from .repository import materialize, trusted_files
 from .task import Task
+
+ATTEMPTS = 2  # sandboxes to try for one run before a failure of theirs is raised
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,15 +46,20 @@ async def validate(
     says anything of the task's tests.
     """
     folder = await anyio.to_thread.run_sync(materialize, task, root or repositories_dir())
-    for _ in range(repeats):
-        for patch, judge in ((b"", _empty_problem), (task.gold_patch.encode(), _gold_problem)):
+    trusted = await anyio.to_thread.run_sync(trusted_files, task, folder)
+    trial = _Trial(task, pool, folder, trusted, timeout, lease_timeout)
+    for number in range(1, repeats + 1):
+        problem = _empty_problem(task, await trial.run(b""))
+        if not problem:
             try:
-                report = await _run(task, patch, pool, folder, timeout, lease_timeout)
+                problem = _gold_problem(task, await trial.run(task.gold_patch.encode()))
             except PatchError as error:
-                return _invalid(task, f"the gold patch does not apply: {error}; mend gold_patch")
-            problem = judge(task, report)
-            if problem:
-                return _invalid(task, problem)
+                problem = f"the gold patch does not apply ({error}): mend gold_patch"
+        if problem:
+            # A first run that was fine means that the task is not the same each time.
+            flaky = f" (run {number} of {repeats}; earlier ones were fine: flaky)"
+            suffix = flaky if number > 1 else ""
+            return Validation(ok=False, reason=f"{task.id}: {problem}{suffix}")
     return Validation(ok=True)
 
 
@@ -76,23 +84,47 @@ async def validate_all(
             workers.start_soon(work)
 
 
-async def _run(
-    task: Task, patch: bytes, pool: Pool, folder: Path, timeout: float, lease_timeout: float
-) -> TestReport:
-    async with pool.lease(timeout=lease_timeout) as sandbox:
-        await sandbox.checkout(folder, task.base_commit)
-        if patch:
-            await sandbox.apply_patch(patch)
-        return await run_tests(sandbox, test_ids=task.tests, timeout=timeout)
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """What runs of one task have in common."""
+
+    task: Task
+    pool: Pool
+    folder: Path
+    trusted: Mapping[str, bytes]
+    timeout: float
+    lease_timeout: float
+
+    async def run(self, patch: bytes) -> TestReport:
+        """A run in a fresh sandbox, and again in another when the sandbox failed."""
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return await self._once(patch)
+            except SandboxError:
+                continue
+        return await self._once(patch)
+
+    async def _once(self, patch: bytes) -> TestReport:
+        async with self.pool.lease(timeout=self.lease_timeout, borrower=self.task.id) as sandbox:
+            await sandbox.checkout(self.folder, self.task.base_commit)
+            if patch:
+                await sandbox.apply_patch(patch)
+                for path, data in self.trusted.items():
+                    await sandbox.write(path, data)
+            return await run_tests(sandbox, test_ids=self.task.tests, timeout=self.timeout)
 
 
 def _empty_problem(task: Task, report: TestReport) -> str:
     for test in task.fail_to_pass:
-        if report.outcomes[test] == "passed":
+        outcome = report.outcomes[test]
+        if outcome == "passed":
             return (
                 f"FAIL_TO_PASS {test} already passes on the base commit: "
                 "take it out of fail_to_pass, or name a base commit that has the bug"
             )
+        # What did not run has not failed.
+        if outcome in ("skipped", "not_run"):
+            return f"FAIL_TO_PASS {test} is {outcome} on the base commit: {_missing(report)}"
     for test in task.pass_to_pass:
         if report.outcomes[test] != "passed":
             return (
@@ -104,9 +136,12 @@ def _empty_problem(task: Task, report: TestReport) -> str:
 
 def _gold_problem(task: Task, report: TestReport) -> str:
     for test in task.tests:
-        if report.outcomes[test] != "passed":
+        outcome = report.outcomes[test]
+        if outcome == "not_run":
+            return f"{test} is not_run with the gold patch: {_missing(report)}"
+        if outcome != "passed":
             return (
-                f"{test} is {report.outcomes[test]} with the gold patch{_because(report, test)}: "
+                f"{test} is {outcome} with the gold patch{_because(report, test)}: "
                 "mend gold_patch or the test"
             )
     if not report.consistent:
@@ -117,10 +152,12 @@ def _gold_problem(task: Task, report: TestReport) -> str:
     return ""
 
 
+def _missing(report: TestReport) -> str:
+    if report.timed_out:
+        return f"the run was stopped after {report.duration:.0f} s: raise the timeout, or name less"
+    return "correct its name (pytest --collect-only lists them) or what it needs to run"
+
+
 def _because(report: TestReport, test: str) -> str:
-    message = report.messages.get(test, "")
+    message = " ".join(report.messages.get(test, "").split())
     return f" ({message})" if message else ""
-
-
-def _invalid(task: Task, problem: str) -> Validation:
-    return Validation(ok=False, reason=f"{task.id}: {problem}")
