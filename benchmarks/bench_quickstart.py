@@ -64,11 +64,12 @@ def draw(summaries: list[dict[str, Any]], path: Path) -> None:
     figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
     axes = figure.subplots()
     for summary in summaries:
-        steps = [row["step"] + 1 for row in summary["history"]]
-        rates = [row["pass_rate"] for row in summary["history"]]
+        known = [row for row in summary["history"] if row["pass_rate"] is not None]
+        steps = [row["step"] + 1 for row in known]
+        rates = [row["pass_rate"] for row in known]
         axes.plot(steps, rates, "o-", label=f"seed {summary['seed']}, training rollouts")
         held = summary["heldout"]
-        ends = [0, steps[-1] + 1]
+        ends = [0, summary["steps"] + 1]
         axes.plot(ends, [held[n]["pass_rate"] for n in ("before", "after")], "k:", lw=1)
         axes.plot(ends, [held[n]["pass_rate"] for n in ("before", "after")], "kD", ms=4)
     axes.set(xlabel="step", ylabel="pass rate", ylim=(0, 1))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from unidiff import PatchSet
 from unidiff.errors import UnidiffParseError
+from unidiff.patch import PatchSet
 
 from patchgym.datasets.task import Task
 

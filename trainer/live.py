@@ -94,8 +94,11 @@ def _evaluations(evaluations: dict[str, PassRate]) -> RenderableType:
 
 
 def _curve(history: Sequence[dict[str, Any]]) -> RenderableType:
-    rewards = [float(row["reward"]) for row in history]
-    rates = [float(row["pass_rate"]) for row in history]
+    known = [row for row in history if row["reward"] is not None]
+    if not known:
+        return Text("")
+    rewards = [float(row["reward"]) for row in known]
+    rates = [float(row["pass_rate"]) for row in known]
     table = Table.grid(padding=(0, 2))
     table.add_row("reward", Text(sparkline(rewards), style="green"), f"{rewards[-1]:.3f}")
     table.add_row("pass rate", Text(sparkline(rates), style="green"), f"{rates[-1]:.1%}")

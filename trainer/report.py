@@ -119,6 +119,7 @@ def terminal_curve(history: list[dict[str, Any]]) -> str:
     """The reward curve in characters."""
     import plotext
 
+    history = [row for row in history if row["reward"] is not None]
     steps = [row["step"] + 1 for row in history]
     plotext.clear_figure()
     plotext.theme("clear")
@@ -135,13 +136,13 @@ def write_curve(summary: dict[str, Any], path: Path) -> None:
     """The reward curve, with the held-out rates, as a PNG (blocking; a second)."""
     from matplotlib.figure import Figure
 
-    history = summary["history"]
+    history = [row for row in summary["history"] if row["reward"] is not None]
     figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
     axes = figure.subplots()
     steps = [row["step"] + 1 for row in history]
     axes.plot(steps, [row["reward"] for row in history], "o-", label="training reward (mean)")
     axes.plot(steps, [row["pass_rate"] for row in history], ".--", label="training pass rate")
-    places = {"before": 0, "after": (steps[-1] if steps else 0) + 1}
+    places = {"before": 0, "after": summary["steps"] + 1}
     for name, result in summary["heldout"].items():
         low, high = result["interval"]
         rate = result["pass_rate"]

@@ -179,7 +179,14 @@ async def open_resources(
     )
     from .sampler import JaxSampler
 
-    policy = JaxSampler(config.sampler, model, learner.params, tokenizer, version=learner.step)
+    # pyright reaches these classes under two names, `trainer.*` and, by the link, `patchgym.*`.
+    policy = JaxSampler(
+        config.sampler,  # pyright: ignore[reportArgumentType]
+        model,  # pyright: ignore[reportArgumentType]
+        learner.params,
+        tokenizer,  # pyright: ignore[reportArgumentType]
+        version=learner.step,
+    )
     await stack.enter_async_context(policy)
     return Resources(
         policy=policy,

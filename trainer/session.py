@@ -24,7 +24,7 @@ from .live import LiveView
 from .progress import Progress
 from .recorder import Recorder
 from .report import print_summary, summarize, write_curve
-from .resources import Resources, open_pool, open_resources
+from .resources import Checked, Resources, open_pool, open_resources
 from .resume import Restored, restore_groups
 from .run_folder import RunFolder, locked
 from .training import Training
@@ -94,11 +94,13 @@ def dry_run(config: RunConfig) -> int:
 
 
 async def _dry_run(config: RunConfig, progress: Progress, view: LiveView) -> list[str]:
+    found: list[Checked] = []
     async with anyio.create_task_group() as group:
         group.start_soon(_draw, view, lambda: None)
         async with AsyncExitStack() as stack:
-            checked = await open_pool(config, progress, stack)
+            found.append(await open_pool(config, progress, stack))
         group.cancel_scope.cancel()
+    checked = found[0]
     steps, group_section = config.run.steps, config.group
     rollouts = steps * group_section.per_step * group_section.size
     held_out = 2 * len(checked.heldout) * config.evaluation.samples

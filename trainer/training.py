@@ -197,19 +197,18 @@ class Training:
         self._source.wake()
 
     def _metrics(self, groups: Sequence[Group], window: Window, step: int) -> dict[str, object]:
-        count = max(1, len(window.rewards))
+        count = len(window.rewards)
         staleness = Counter(step - group.oldest_version for group in groups)
         sampled = self._resources.policy.statistics().sampled_tokens
         tokens, self._sampled_before = sampled - self._sampled_before, sampled
         return {
-            "reward": sum(window.rewards) / count,
-            "pass_rate": window.resolved / count,
+            # The last steps may train groups while no new rollout is due: then there is no rate.
+            "reward": sum(window.rewards) / count if count else None,
+            "pass_rate": window.resolved / count if count else None,
             "rollouts": sum(window.outcomes.values()),
             "outcomes": dict(window.outcomes),
-            "rollout_p50": percentile(window.seconds, 0.5),
-            "rollout_p95": percentile(window.seconds, 0.95),
-            "rollout_p99": percentile(window.seconds, 0.99),
-            "reward_p95": percentile(window.reward_seconds, 0.95),
+            **_percentiles("rollout", window.seconds),
+            **_percentiles("reward", window.reward_seconds),
             "sampled_tokens": tokens,
             "staleness": {str(k): v for k, v in sorted(staleness.items())},
             "dropped": dict(self._book.dropped),
@@ -228,11 +227,20 @@ class Training:
             },
         )
         self._progress.history.append({"step": step, **metrics})
-        self._progress.listener(
-            f"step {step + 1}/{self._config.run.steps}: reward {metrics['reward']:.3f}, "
-            f"pass rate {metrics['pass_rate']:.0%} of {metrics['rollouts']} rollouts, "
-            f"learner idle {idle.idle_share:.0%}"
-        )
+        line = f"step {step + 1}/{self._config.run.steps}: "
+        if metrics["reward"] is not None:
+            line += f"reward {metrics['reward']:.3f}, pass rate {metrics['pass_rate']:.0%} of "
+        line += f"{metrics['rollouts']} rollouts, learner idle {idle.idle_share:.0%}"
+        self._progress.listener(line)
 
     def _advance(self, done: int, total: int) -> None:
         self._progress.advance(done, total)
+
+
+def _percentiles(name: str, seconds: Sequence[float]) -> dict[str, float | None]:
+    """p50, p95 and p99 of `seconds`, by name; None without values."""
+    shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+    return {
+        f"{name}_{key}": percentile(seconds, share) if seconds else None
+        for key, share in shares.items()
+    }
