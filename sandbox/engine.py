@@ -72,6 +72,23 @@ class Engine:
 
         return await self._call(inspect)
 
+    async def registry_offers(self, tag: str, *, within: float) -> bool:
+        """Whether a registry answers the daemon, and has `tag`; False after `within` seconds."""
+
+        def ask(_: Client) -> bool:
+            from requests.exceptions import RequestException
+
+            client = self._new_client(timeout=within)
+            try:
+                client.inspect_distribution(tag)
+            except (_docker().errors.APIError, RequestException):
+                return False
+            finally:
+                client.close()
+            return True
+
+        return await self._call(ask)
+
     async def launch(self, name: str, config: Mapping[str, Any]) -> socket.socket:
         """Create, attach, start; returns the stream that joins its stdin, stdout and stderr.
 
@@ -179,17 +196,20 @@ class Engine:
         return client
 
     def _connect(self) -> Client:
+        client = self._new_client(timeout=self.timeout)
+        with self._lock:
+            self._version = str(client.api_version)
+            self._clients.append(client)
+        return client
+
+    def _new_client(self, *, timeout: float) -> Client:
         if self.local:  # docker-py leaves its socket open when nobody listens
             with socket.socket(socket.AF_UNIX) as probe:
                 probe.connect(self.url.removeprefix("unix://"))
         docker = _docker()
         kwargs = docker.utils.kwargs_from_env({**os.environ, "DOCKER_HOST": self.url})
         version = self._version or "auto"
-        client = docker.APIClient(**kwargs, version=version, timeout=self.timeout)
-        with self._lock:
-            self._version = str(client.api_version)
-            self._clients.append(client)
-        return client
+        return docker.APIClient(**kwargs, version=version, timeout=timeout)
 
 
 def _detach(wrapped: Any) -> socket.socket:

@@ -14,6 +14,7 @@ Standard library and pytest only, Python 3.7 or newer; it must not import anythi
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -49,6 +50,9 @@ class Probe:
         data = memoryview(json.dumps({"nonce": self.nonce, **record}).encode() + b"\n")
         while data:
             data = data[os.write(self.sink, data) :]
+
+    def pytest_collection(self) -> None:
+        gc.enable()  # before any code under test
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
@@ -132,6 +136,7 @@ def explain(excinfo: Any) -> str:
 
 
 def main() -> None:
+    gc.disable()  # importing pytest makes much and drops little
     request = json.loads(sys.stdin.buffer.read())
     sink = int(os.environ.pop("PATCHGYM_REPORT_FD"))
     os.set_inheritable(sink, False)

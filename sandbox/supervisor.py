@@ -43,9 +43,6 @@ import struct
 import sys
 import time
 
-if False:  # typing takes 5 ms of CPU to import
-    from typing import Any
-
 VERSION = 1
 CHUNK = 65536
 REPORT_LIMIT = 16 << 20
@@ -531,8 +528,7 @@ def forbid_inspection() -> None:
     try:  # ctypes proper takes 5 ms of CPU to import
         import _ctypes
 
-        program: Any = None
-        prctl = _ctypes.dlsym(_ctypes.dlopen(program, 0), "prctl")
+        prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
         _ctypes.call_cdeclfunction(prctl, (4, 0, 0, 0, 0))
     except (ImportError, AttributeError):
         import ctypes

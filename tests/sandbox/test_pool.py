@@ -185,6 +185,14 @@ async def test_containers_die_with_their_owner(
 
 
 @pytest.mark.docker
+async def test_network_when_asked_for(docker_image: str) -> None:
+    async with Pool(SandboxSpec(image=docker_image, network=True), size=1) as pool:
+        async with pool.lease(timeout=WAIT) as sandbox:
+            done = await sandbox.run("cat /proc/net/dev", timeout=20)
+            assert "eth0:" in done.stdout.text()
+
+
+@pytest.mark.docker
 async def test_errors_are_told_at_once(spec: SandboxSpec, tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="no local image patchgym/none:none"):
         async with Pool(SandboxSpec(image="patchgym/none:none"), size=1):
