@@ -1,7 +1,8 @@
-"""Turn a terminal's screen into an SVG picture: `tmux capture-pane -ep | python ... OUT.svg`."""
+"""Turn a terminal's screen into an SVG picture: `tmux capture-pane -ep | python ... OUT.svg TITLE`."""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -17,7 +18,9 @@ def main() -> None:
     console = Console(record=True, width=width, file=Path("/dev/null").open("w"))
     for line in lines:
         console.print(line, no_wrap=True, crop=False)
-    console.save_svg(sys.argv[1], title="patchgym train --config examples/quickstart.toml")
+    picture = console.export_svg(title=sys.argv[2] if len(sys.argv) > 2 else "patchgym")
+    # Without the web fonts: a picture should ask no server for anything.
+    Path(sys.argv[1]).write_text(re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL))
 
 
 if __name__ == "__main__":

@@ -195,4 +195,4 @@ class LedgerReader:
     def steps(self) -> list[dict[str, Any]]:
         """Metrics of the finished steps, in order."""
         rows = self.rows("SELECT step, metrics FROM steps ORDER BY step")
-        return [{"step": row["step"], **json.loads(row["metrics"])} for row in rows]
+        return [{**json.loads(row["metrics"]), "step": row["step"]} for row in rows]

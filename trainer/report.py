@@ -123,13 +123,14 @@ def terminal_curve(history: list[dict[str, Any]]) -> str:
     steps = [row["step"] + 1 for row in history]
     plotext.clear_figure()
     plotext.theme("clear")
-    plotext.plot_size(72, 16)
-    plotext.plot(steps, [row["reward"] for row in history], label="mean reward", marker="braille")
-    plotext.plot(steps, [row["pass_rate"] for row in history], label="pass rate", marker="dot")
-    plotext.title("training rollouts, by step")
-    plotext.ylim(0, 1)
-    plotext.xticks(steps[:: max(1, len(steps) // 10)])
-    return str(plotext.build())
+    plotext.plot_size(72, 14)
+    plotext.plot(steps, [row["reward"] for row in history], marker="braille")
+    plotext.title("mean reward of training rollouts, by step")
+    top = max(row["reward"] for row in history)
+    plotext.ylim(0, min(1.0, max(0.1, 1.25 * top)))
+    ticks = steps[:: max(1, len(steps) // 10)]
+    plotext.xticks(ticks, [str(tick) for tick in ticks])
+    return str(plotext.uncolorize(plotext.build()))
 
 
 def write_curve(summary: dict[str, Any], path: Path) -> None:

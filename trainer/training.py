@@ -226,7 +226,7 @@ class Training:
                 "busy": idle.busy,
             },
         )
-        self._progress.history.append({"step": step, **metrics})
+        self._progress.history.append({**metrics, "step": step})
         line = f"step {step + 1}/{self._config.run.steps}: "
         if metrics["reward"] is not None:
             line += f"reward {metrics['reward']:.3f}, pass rate {metrics['pass_rate']:.0%} of "
