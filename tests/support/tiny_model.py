@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -34,15 +35,23 @@ def byte_tokenizer() -> Tokenizer:
     return Tokenizer(backend, template=TEMPLATE, end_of_turn=2, end_of_text=0)
 
 
+@partial(jax.jit, static_argnums=0)
+def _logits(config: ModelConfig, params: Params, tokens: jax.Array) -> jax.Array:
+    """Logits [T, V] of one causal row [T]."""
+    positions = jnp.arange(len(tokens), dtype=jnp.int32)[None]
+    ends = jnp.full_like(positions, len(tokens))
+    hidden = hidden_states(config, params, tokens[None], positions, ends)
+    return hidden[0] @ head_weight(config, params)
+
+
 def full_forward(
     config: ModelConfig, params: Params, tokens: Sequence[int], temperature: float = 1.0
 ) -> npt.NDArray[np.float32]:
     """Logprobs [T, V] of what follows each token, by one pass of the learner's decoder."""
-    ids = jnp.asarray(tokens, jnp.int32)[None]
-    positions = jnp.arange(len(tokens), dtype=jnp.int32)[None]
-    hidden = hidden_states(config, params, ids, positions, jnp.full_like(positions, len(tokens)))
-    logits = hidden[0] @ head_weight(config, params) / temperature
-    return np.asarray(jax.nn.log_softmax(logits, axis=-1))
+    padded = np.zeros(-(-len(tokens) // 128) * 128, np.int32)
+    padded[: len(tokens)] = tokens
+    logits = _logits(config, params, jnp.asarray(padded))[: len(tokens)]
+    return np.asarray(jax.nn.log_softmax(logits / temperature, axis=-1))
 
 
 def expected_logprobs(

@@ -191,7 +191,8 @@ def _tokenizer(fields: _Fields) -> Tokenizer:
         )
     tokens = [str(token) for token in fields.items("tokenizer.ggml.tokens")]
     types = fields.items("tokenizer.ggml.token_type")
-    merges = [str(merge).partition(" ")[::2] for merge in fields.items("tokenizer.ggml.merges")]
+    parted = [str(merge).partition(" ") for merge in fields.items("tokenizer.ggml.merges")]
+    merges = [(first, second) for first, _, second in parted]
     control = [token for token, kind in zip(tokens, types, strict=False) if kind == _CONTROL]
     try:
         backend = byte_level_bpe(tokens=tokens, merges=merges, control=control)

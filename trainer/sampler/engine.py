@@ -98,6 +98,8 @@ class Engine:
     def adopt(self, weights: VersionedWeights) -> None:
         """Begin new turns on `weights`."""
         with self._wake:
+            if self._failure is not None:
+                raise failed(self._failure)
             if weights.version <= self._newest.version:
                 raise ValueError(
                     f"version {weights.version} is not newer than {self._newest.version}"
@@ -284,6 +286,8 @@ class Engine:
             )
             tokens = np.asarray(sampled).reshape(draws.shape)
             scores = np.asarray(logprobs).reshape(draws.shape)
+        if not np.isfinite(scores).all():
+            raise SamplerError(f"weights of version {held.version} give logprobs not finite")
         for place, bank in enumerate(banks):
             bank.cache = caches[place]
             for row, turn in list(bank.running()):
@@ -335,6 +339,7 @@ def chunks_for(tokens: int) -> list[int]:
 
 def failed(error: BaseException) -> SamplerError:
     """What callers are told when the engine failed with `error`."""
-    told = SamplerError(f"the sampler failed: {type(error).__name__}: {error}")
+    kind = "" if isinstance(error, SamplerError) else f"{type(error).__name__}: "
+    told = SamplerError(f"the sampler failed: {kind}{error}")
     told.__cause__ = error
     return told

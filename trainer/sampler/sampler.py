@@ -54,6 +54,7 @@ class JaxSampler:
         """`params` are float32 weights of `model`, to be known as `version`."""
         self._config, self._model, self._tokenizer = config, model, tokenizer
         self._initial: Params | None = params
+        self._shapes = _shapes(params)
         self._version = version
         self._context = min(config.context, model.context)
         self._engine: Engine | None = None
@@ -126,9 +127,14 @@ class JaxSampler:
         """Begin turns on these weights from now on; running turns end on those they began with.
 
         `params` may be changed or freed when this returns. Raises ValueError unless `version` is
-        newer than the present one.
+        newer than the present one, or when `params` don't have the model's names and shapes.
         """
         engine, _ = self._opened()
+        if _shapes(params) != self._shapes:
+            raise ValueError(
+                f"weights of version {version} don't have the names and shapes of the"
+                " model that the sampler was opened with"
+            )
         if version <= engine.version:
             raise ValueError(f"version {version} is not newer than {engine.version}")
         engine.adopt(await anyio.to_thread.run_sync(self._lay_out, params, version))
@@ -171,6 +177,11 @@ class JaxSampler:
         # A loop that was closed has nobody left to tell.
         with contextlib.suppress(RuntimeError):
             self._soon(partial(settle, outcome))
+
+
+def _shapes(params: Params) -> object:
+    """Names, shapes and types of weights, for comparing."""
+    return jax.tree.map(lambda array: (array.shape, str(array.dtype)), params)
 
 
 def _loop_caller() -> Callable[[Callable[[], None]], object]:

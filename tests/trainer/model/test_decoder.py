@@ -39,7 +39,7 @@ def _slow(config: ModelConfig, params: Params, tokens: list[int]) -> npt.NDArray
     def norm(
         x: npt.NDArray[np.float64], weight: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.float64]:
-        return x / np.sqrt((x * x).mean(-1, keepdims=True) + config.eps) * weight
+        return np.asarray(x / np.sqrt((x * x).mean(-1, keepdims=True) + config.eps) * weight)
 
     def turned(x: npt.NDArray[np.float64], place: int) -> npt.NDArray[np.float64]:
         pairs = (x[:half] + 1j * x[half:]) * np.exp(1j * place * frequencies)
