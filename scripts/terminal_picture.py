@@ -1,4 +1,4 @@
-"""Turn a terminal's screen into an SVG picture: `tmux capture-pane -ep | python ... OUT.svg TITLE`."""
+"""Turn a terminal into an SVG picture: `tmux capture-pane -ep | python ... OUT.svg TITLE`."""
 
 from __future__ import annotations
 
