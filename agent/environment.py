@@ -93,6 +93,7 @@ class RepairEnvironment:
             sandbox,
             test_ids=(*self.task.fail_to_pass, *self.task.pass_to_pass),
             timeout=self._config.tests_timeout,
+            lean=self.task.files is not None,
         )
         return StepResult(observation=observe(report), diff=diff)
 

@@ -70,6 +70,7 @@ async def _attempt(task: Task, diff: bytes, pool: Pool, config: JudgeConfig) -> 
             sandbox,
             test_ids=(*task.fail_to_pass, *task.pass_to_pass),
             timeout=config.tests_timeout,
+            lean=task.files is not None,  # a real repository may need pytest's every plugin
         )
         return _verdict(report, time.monotonic() - started)
 
