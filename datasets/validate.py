@@ -111,7 +111,12 @@ class _Trial:
                 await sandbox.apply_patch(patch)
                 for path, data in self.trusted.items():
                     await sandbox.write(path, data)
-            return await run_tests(sandbox, test_ids=self.task.tests, timeout=self.timeout)
+            return await run_tests(
+                sandbox,
+                test_ids=self.task.tests,
+                timeout=self.timeout,
+                lean=self.task.files is not None,
+            )
 
 
 def _empty_problem(task: Task, report: TestReport) -> str:
