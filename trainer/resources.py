@@ -27,7 +27,7 @@ from .pipeline import PipelineParts
 from .preflight import ValidationCache, preflight
 from .progress import Progress
 from .run_folder import RunFolder
-from .task_sets import check_disjoint, load_task_set
+from .task_sets import check_disjoint, check_images, load_task_set
 
 if TYPE_CHECKING:
     from .batching import TrainSequence
@@ -123,6 +123,7 @@ async def open_pool(config: RunConfig, progress: Progress, stack: AsyncExitStack
     image = config.sandbox.image
     if image == "auto":
         image = await ensure_base()
+    check_images((*train, *heldout), image)
     spec = SandboxSpec(image=image, memory_mib=config.sandbox.memory_mib)
     progress.enter("filling the sandbox pool")
     pool = await stack.enter_async_context(Pool(spec, size=config.sandbox.slots))

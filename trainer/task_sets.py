@@ -32,6 +32,16 @@ def check_disjoint(train: Sequence[Task], heldout: Sequence[Task]) -> None:
         raise ConfigError(f"tasks: {sorted(shared)[0]} is in both train and heldout")
 
 
+def check_images(tasks: Sequence[Task], image: str) -> None:
+    """Refuse a task that names another image than the pool's: one run has one image."""
+    for task in tasks:
+        if task.image not in (None, image):
+            raise ConfigError(
+                f"{task.id} wants image {task.image}, the run's is {image}: "
+                f"set sandbox.image to {task.image}, or split the tasks into one run an image"
+            )
+
+
 class EpochOrder:
     """Task number n of an endless, seeded sequence: every epoch is its own shuffle.
 
