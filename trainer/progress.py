@@ -35,7 +35,6 @@ class Progress:
     idle_share: float = 0.0
     idle_reasons: dict[str, float] = field(default_factory=dict)
     tokens_per_second: float = 0.0
-    lease_p95: float = 0.0
     started: float = field(default_factory=time.monotonic)
     listener: Callable[[str], None] = lambda line: None
     """Gets one line for each thing worth a line in a log."""
