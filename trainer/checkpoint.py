@@ -13,7 +13,7 @@ import json
 import logging
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ class CheckpointStore:
             raise ValueError(f"keep must be at least 1, not {keep}")
         self._folder = folder.absolute()
         self._keep = keep
-        self._pending: int | None = None
+        self._pending: tuple[int, int] | None = None  # step, bytes needed
         self._remove_partials()
         self._manager = self._open()
 
@@ -83,7 +83,7 @@ class CheckpointStore:
                     state=ocp.args.StandardSave(state), metadata=ocp.args.JsonSave(about)
                 ),
             )
-        self._pending = step
+        self._pending = (step, needed)
         if wait:
             self.wait()
 
@@ -91,8 +91,8 @@ class CheckpointStore:
         """Return when nothing is being written; raises the CheckpointError of what was."""
         if self._pending is None:
             return
-        step, self._pending = self._pending, None
-        with self._failing_whole(step, None):
+        (step, needed), self._pending = self._pending, None
+        with self._failing_whole(step, needed):
             self._manager.wait_until_finished()
 
     def restore(self, learner: Learner, *, step: int | None = None) -> Mapping[str, Any] | None:
@@ -146,33 +146,33 @@ class CheckpointStore:
     def _check_space(self, needed: int) -> None:
         free = shutil.disk_usage(self._folder).free
         if free < needed:
-            raise CheckpointError(self._full(needed, free))
-
-    def _full(self, needed: int, free: int) -> str:
-        return (
-            f"{self._folder}: a checkpoint needs {needed:,} bytes and {free:,} are free; "
-            "free some space or put the run's folder on a larger disk, then resume"
-        )
+            raise CheckpointError(
+                f"{self._folder}: a checkpoint needs {needed:,} bytes and {free:,} are free; "
+                "make room or put the run's folder elsewhere, then resume"
+            )
 
     @contextmanager
-    def _failing_whole(self, step: int, needed: int | None) -> Iterator[None]:
+    def _failing_whole(self, step: int, needed: int) -> Iterator[None]:
         """Turn a failed write into a CheckpointError, and remove what it left."""
         try:
             with _quiet():
                 yield
         except (OSError, ValueError, RuntimeError) as error:
             free = shutil.disk_usage(self._folder).free
-            self._abandon(step)
-            if "No space left" in str(error) and needed is not None:
-                raise CheckpointError(self._full(needed, free)) from error
+            self._abandon()
             raise CheckpointError(
                 f"{self._folder / str(step)}: the checkpoint could not be written "
-                f"({_first_line(error)}; {free:,} bytes free); mend that, then resume"
+                f"({_first_line(error)}); it needs {needed:,} bytes and {free:,} are free; "
+                "make room or put the run's folder elsewhere, then resume"
             ) from error
 
-    def _abandon(self, step: int) -> None:
+    def _abandon(self) -> None:
         """Forget a failed write: a fresh manager, and no trace of the step on disk."""
         self._pending = None
+        # Closing waits for the writer's other threads, which would create files after the removal;
+        # what it raises is the failure at hand.
+        with suppress(OSError, ValueError, RuntimeError):
+            self._manager.close()
         self._remove_partials()
         self._manager = self._open()
 

@@ -97,17 +97,18 @@ class Learner:
     def __init__(self, config: LearnerConfig, model: ModelConfig, params: Params) -> None:
         self._config = config
         self._model = model
-        self._optimizer = _optimizer(config)
         params = jax.tree.map(jnp.asarray, params)
         self._state = LearnerState(
             params=params,
-            optimizer=jax.jit(self._optimizer.init)(params),
+            optimizer=_start(config, params),
             step=jnp.zeros((), jnp.int32),
         )
-        self._gradient = jax.jit(partial(_add_row, config, model), donate_argnums=(1,))
-        # The old parameters are not donated: a sampler may still be reading them.
-        self._update = jax.jit(partial(_apply, config, self._optimizer), donate_argnums=(1, 2))
         self._shapes: set[tuple[int, int]] = set()
+
+    @property
+    def model(self) -> ModelConfig:
+        """The decoder's shape."""
+        return self._model
 
     @property
     def params(self) -> Params:
@@ -190,7 +191,7 @@ class Learner:
             if should_stop():
                 raise StepInterrupted(f"step {self.step + 1} was given up")
             self._shapes.add(row.shape)
-            gradient, added = self._gradient(params, gradient, _arrays(row))
+            gradient, added = _add_row(self._config, self._model, params, gradient, _arrays(row))
             # Waiting here keeps one row's activations in memory, not several.
             sums.append(np.asarray(jax.device_get(added), np.float64))
         return TokenSums(*np.sum(sums, axis=0)), gradient
@@ -205,8 +206,8 @@ class Learner:
         if not np.isfinite(norm):
             return norm, f"the gradient's norm is {norm}"
         scale = min(1.0, self._config.max_grad_norm / max(norm, 1e-30)) / self._divisor(batch)
-        params, optimizer = self._update(
-            self._state.params, self._state.optimizer, gradient, np.float32(scale)
+        params, optimizer = _apply(
+            self._config, self._state.params, self._state.optimizer, gradient, np.float32(scale)
         )
         self._state = LearnerState(params, optimizer, self._state.step + 1)
         jax.block_until_ready(params)  # type: ignore[no-untyped-call]
@@ -231,6 +232,13 @@ def _optimizer(config: LearnerConfig) -> optax.GradientTransformation:
     )
 
 
+@partial(jax.jit, static_argnums=0)
+def _start(config: LearnerConfig, params: Params) -> Any:
+    """The optimizer's state before the first step."""
+    return _optimizer(config).init(params)
+
+
+@partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
 def _add_row(
     config: LearnerConfig,
     model: ModelConfig,
@@ -293,16 +301,18 @@ def _global_norm(gradient: Params) -> jax.Array:
     return jnp.sqrt(sum((jnp.sum(g * g) for g in jax.tree.leaves(gradient)), jnp.zeros(())))
 
 
+# The old parameters are not donated: a sampler may still be reading them.
+@partial(jax.jit, static_argnums=0, donate_argnums=(2, 3))
 def _apply(
     config: LearnerConfig,
-    optimizer: optax.GradientTransformation,
     params: Params,
     state: Any,
     gradient: Params,
     scale: jax.Array,
 ) -> tuple[Params, Any]:
     """One optimizer update with `gradient` times `scale`."""
-    updates, state = optimizer.update(jax.tree.map(lambda g: g * scale, gradient), state, params)
+    scaled = jax.tree.map(lambda g: g * scale, gradient)
+    updates, state = _optimizer(config).update(scaled, state, params)
     changed: Params = optax.apply_updates(params, updates)  # pyright: ignore[reportAssignmentType]
     return changed, state
 
