@@ -87,10 +87,12 @@ def test_it_lives_beside_hugging_face_datasets(built: Path, tmp_path: Path) -> N
     help_text = run(tmp_path / "venv" / "bin" / "patchgym", "--help", cwd=tmp_path)
     assert "usage: patchgym COMMAND" in help_text
     needs_extra = subprocess.run(
-        [tmp_path / "venv" / "bin" / "patchgym", "train", "--dry-run"],
+        [tmp_path / "venv" / "bin" / "patchgym", "train"],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert needs_extra.returncode == 2
+    assert needs_extra.stderr.startswith("patchgym: training needs jax, flax")
+    assert "pip install 'patchgym[train]'" in needs_extra.stderr
 
 
 def test_the_source_folder_does_not_shadow_hugging_face_datasets(root: Path) -> None:

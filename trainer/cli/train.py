@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from patchgym.trainer.config import RunConfig, changed_keys, config_to_toml, load_config
-from patchgym.trainer.errors import ConfigError
+from patchgym.trainer.errors import ConfigError, UserError
 from patchgym.trainer.run_folder import RunFolder, create_run, find_run
 
 from .main import parser
@@ -38,8 +39,17 @@ def run(words: Sequence[str]) -> int:
 
     if known.dry_run:
         return dry_run(config)
+    _need_extra()
     resume = folder is not None
     return train(config, folder or create_run(config), resume=resume)
+
+
+def _need_extra() -> None:
+    """Say at once, not minutes later, that a base install can't train."""
+    needed = ("jax", "flax", "optax", "orbax", "gguf", "tokenizers", "matplotlib", "plotext")
+    missing = [module for module in needed if importlib.util.find_spec(module) is None]
+    if missing:
+        raise UserError(f"training needs {', '.join(missing)}: run pip install 'patchgym[train]'")
 
 
 def _overrides(words: Sequence[str]) -> list[tuple[str, str]]:
