@@ -71,12 +71,13 @@ def train(config: RunConfig, folder: RunFolder, *, resume: bool) -> int:
             summary["curve"] = str(folder.curve)
     print_summary(summary, console)
     name = folder.path.name
+    example = "after-000-s0" if config.evaluation.samples else "g00000-m0"
     if session.stopped:
         console.print(f"stopped; go on with: patchgym train --resume {name}", soft_wrap=True)
         return 130
     console.print(
         f"again: patchgym runs show {name}; one rollout: "
-        f"patchgym runs show {name} --trajectory after-000-s0",
+        f"patchgym runs show {name} --trajectory {example}",
         soft_wrap=True,
     )
     return 0
