@@ -62,7 +62,7 @@ class TrainSequence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One packed row of T tokens, and the P <= T positions that the loss reads."""
+    """One packed row of T tokens; of the T loss positions the first `reads` are used."""
 
     tokens: Ints
     """[T] ids; 0 in the padding."""
@@ -71,26 +71,26 @@ class Row:
     ends: Ints
     """[T] index after the last token of the subtree; padding sees and shows only itself."""
     readers: Ints
-    """[P] index of the token whose hidden state predicts the target (the parent on the path)."""
+    """[T] index of the token whose hidden state predicts the target (the parent on the path)."""
     targets: Ints
-    """[P] ids whose log-probability the loss reads."""
+    """[T] ids whose log-probability the loss reads."""
     sampler_logprobs: Floats
-    """[P] natural log."""
+    """[T] natural log."""
     positive: Floats
-    """[P] sum of the positive advantages of the sequences that share the token."""
+    """[T] sum of the positive advantages of the sequences that share the token."""
     negative: Floats
-    """[P] sum of the negative ones."""
+    """[T] sum of the negative ones."""
     sharing: Floats
-    """[P] number of sequences that share the token; 0 in the padding."""
+    """[T] number of sequences that share the token; 0 in the padding."""
     used: int
     """Tokens that are not padding."""
     reads: int
     """Loss positions that are not padding."""
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """(T, P): what the row is compiled for."""
-        return len(self.tokens), len(self.targets)
+    def length(self) -> int:
+        """T: what a program is compiled for."""
+        return len(self.tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,33 +290,22 @@ def _row(trees: list[_Tree], length: int) -> Row:
         columns = (tree.logprobs, tree.positive, tree.negative, tree.sharing)
         reads.append([np.asarray(column, np.float32)[masked] for column in columns])
         start = stop
-    count = sum(len(part) for part in targets)
-    width = _read_width(count, length)
     logprobs, positive, negative, sharing = (
-        _padded(np.concatenate([part[column] for part in reads]), width) for column in range(4)
+        _padded(np.concatenate([part[column] for part in reads]), length) for column in range(4)
     )
     return Row(
         tokens=tokens,
         positions=positions,
         ends=ends,
-        readers=_padded(np.concatenate(readers), width),
-        targets=_padded(np.concatenate(targets), width),
+        readers=_padded(np.concatenate(readers), length),
+        targets=_padded(np.concatenate(targets), length),
         sampler_logprobs=logprobs,
         positive=positive,
         negative=negative,
         sharing=sharing,
         used=used,
-        reads=count,
+        reads=sum(len(part) for part in targets),
     )
-
-
-def _read_width(count: int, length: int) -> int:
-    """Room for `count` loss positions: a quarter, half, three quarters or all of the row.
-
-    Quarters bound the number of compiled shapes at four a row length.
-    """
-    quarter = -(-length // 4)
-    return min(length, quarter * -(-count // quarter))
 
 
 def _padded(values: np.ndarray, length: int) -> np.ndarray:

@@ -24,9 +24,9 @@ from .losses import TokenSums, token_logprobs, token_sums
 from .model.config import ModelConfig
 from .model.decoder import Params, head_weight, hidden_states
 
-_HEAD_CHUNK = 512
-"""Positions whose logits exist at a time; more is faster (the head's gradient is written once a
-chunk) and costs 4 x vocabulary bytes a position, twice."""
+_HEAD_CHUNK = 128
+"""Positions whose logits exist at a time. Fewer waste less of the last piece; more write the head's
+gradient less often. Memory: 8 x vocabulary bytes a position."""
 
 
 class StepInterrupted(Exception):
@@ -72,7 +72,7 @@ class StepReport:
     rows: int
     """Rows computed."""
     compilations: int
-    """Row shapes compiled during this call."""
+    """Row lengths compiled during this call."""
     pack_seconds: float
     """Laying the rows out."""
     gradient_seconds: float
@@ -103,7 +103,7 @@ class Learner:
             optimizer=_start(config, params),
             step=jnp.zeros((), jnp.int32),
         )
-        self._shapes: set[tuple[int, int]] = set()
+        self._lengths: set[int] = set()
 
     @property
     def model(self) -> ModelConfig:
@@ -149,7 +149,7 @@ class Learner:
         started = time.perf_counter()
         batch = pack(groups, row_tokens=self._config.row_tokens)
         packed = time.perf_counter()
-        compiled = len(self._shapes)
+        compiled = len(self._lengths)
         sums, gradient = self._gradients(batch, should_stop)
         loss = -float(sums.objective) / self._divisor(batch)
         differentiated = time.perf_counter()
@@ -164,7 +164,7 @@ class Learner:
             loss=loss,
             grad_norm=norm,
             learning_rate=learning_rate,
-            compilations=len(self._shapes) - compiled,
+            compilations=len(self._lengths) - compiled,
             pack_seconds=packed - started,
             gradient_seconds=differentiated - packed,
             update_seconds=time.perf_counter() - differentiated,
@@ -190,7 +190,7 @@ class Learner:
         for row in batch.rows:
             if should_stop():
                 raise StepInterrupted(f"step {self.step + 1} was given up")
-            self._shapes.add(row.shape)
+            self._lengths.add(row.length)
             gradient, added = _add_row(self._config, self._model, params, gradient, _arrays(row))
             # Waiting here keeps one row's activations in memory, not several.
             sums.append(np.asarray(jax.device_get(added), np.float64))
@@ -246,7 +246,7 @@ def _add_row(
     gradient: Params,
     row: Mapping[str, jax.Array],
 ) -> tuple[Params, TokenSums]:
-    """`gradient` plus the row's, and the row's sums; arrays of `row` are `Row`'s [T] and [P]."""
+    """`gradient` plus the row's, and the row's sums; arrays of `row` are `Row`'s."""
 
     def objective(params: Params) -> tuple[jax.Array, TokenSums]:
         states = hidden_states(
@@ -256,6 +256,7 @@ def _add_row(
             states[row["readers"]],
             head_weight(model, params).T,
             row["targets"],
+            row["reads"],
             _chunk(len(row["targets"])),
         )
         sums = token_sums(
@@ -275,14 +276,15 @@ def _add_row(
     return jax.tree.map(jnp.add, gradient, added), sums
 
 
-def _chunk(reads: int) -> int:
-    """The largest divisor of `reads` that is at most `_HEAD_CHUNK`."""
-    return next(size for size in range(min(reads, _HEAD_CHUNK), 0, -1) if reads % size == 0)
+def _chunk(length: int) -> int:
+    """The largest divisor of `length` that is at most `_HEAD_CHUNK`."""
+    return next(size for size in range(min(length, _HEAD_CHUNK), 0, -1) if length % size == 0)
 
 
 def _arrays(row: Row) -> dict[str, np.ndarray]:
     """The arrays of `row` that the device reads."""
     return {
+        "reads": np.asarray(row.reads, np.int32),
         "tokens": row.tokens,
         "positions": row.positions,
         "ends": row.ends,

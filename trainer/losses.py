@@ -30,7 +30,6 @@ the sum of their positive advantages and the sum of their negative ones; the sum
 surrogates is then exact.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -124,85 +123,84 @@ def token_sums(
     )
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(3,))
+@partial(jax.custom_vjp, nondiff_argnums=(4,))
 def token_logprobs(
-    hidden: jax.Array, head: jax.Array, targets: jax.Array, chunk: int
+    hidden: jax.Array, head: jax.Array, targets: jax.Array, count: jax.Array, chunk: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Log-probability and entropy (nats) of `targets` [P] int32 -> ([P], [P]).
+    """Log-probability and entropy (nats) of the first `count` of `targets` [P] -> ([P], [P]).
 
     `hidden` [P, d] are the states that predict the targets, `head` is [V, d] (logits are
-    `hidden @ head.T`). Logits exist for `chunk` positions at a time, forward and backward, so no
-    [P, V] array is ever kept; the price is one more head product in the backward pass. The entropy
-    is a metric: it passes no gradient. P must be a multiple of `chunk`, or at most `chunk`.
+    `hidden @ head.T`), `count` an int32 scalar; from the next multiple of `chunk` on, results are 0
+    and nothing is computed, so one program serves any count. P is a multiple of `chunk`.
+
+    Logits exist for `chunk` positions at a time, forward and backward: no [P, V] array is ever
+    kept. The price is one more head product in the backward pass. The entropy is a metric: it
+    passes no gradient.
     """
-    return _logprobs_forward(hidden, head, targets, chunk)[0]
+    return _logprobs_forward(hidden, head, targets, count, chunk)[0]
 
 
-_Arrays = tuple[jax.Array, ...]
+_Saved = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
 
 
 def _logprobs_forward(
-    hidden: jax.Array, head: jax.Array, targets: jax.Array, chunk: int
-) -> tuple[tuple[jax.Array, jax.Array], _Arrays]:
+    hidden: jax.Array, head: jax.Array, targets: jax.Array, count: jax.Array, chunk: int
+) -> tuple[tuple[jax.Array, jax.Array], _Saved]:
     """Forward rule: also keeps the log of the normalizer [P]."""
 
-    def part(rows: _Arrays) -> tuple[jax.Array, ...]:
-        states, chosen = rows
-        logits = states @ head.T
+    def piece(index: jax.Array, results: jax.Array) -> jax.Array:
+        start = index * chunk
+        logits = _slice(hidden, start, chunk) @ head.T
         top = jnp.max(logits, axis=-1)
         weights = jnp.exp(logits - top[:, None])
         total = jnp.sum(weights, axis=-1)
         normalizer = top + jnp.log(total)
         mean = jnp.sum(weights * logits, axis=-1) / total
-        return _at(logits, chosen) - normalizer, normalizer - mean, normalizer
+        chosen = jnp.sum(jnp.where(_hits(head, targets, start, chunk), logits, 0.0), axis=-1)
+        found = jnp.stack([chosen - normalizer, normalizer - mean, normalizer])
+        return jax.lax.dynamic_update_slice(results, found, (0, start))
 
-    logprobs, entropies, normalizers = _map_chunks(part, (hidden, targets), chunk)
-    return (logprobs, entropies), (hidden, head, targets, normalizers)
+    results = jnp.zeros((3, hidden.shape[0]), jnp.float32)
+    logprobs, entropies, normalizers = jax.lax.fori_loop(0, -(-count // chunk), piece, results)
+    return (logprobs, entropies), (hidden, head, targets, count, normalizers)
 
 
 def _logprobs_backward(
-    chunk: int, saved: _Arrays, cotangents: tuple[jax.Array, jax.Array]
-) -> tuple[jax.Array, jax.Array, np.ndarray]:
+    chunk: int, saved: _Saved, cotangents: tuple[jax.Array, jax.Array]
+) -> tuple[jax.Array, jax.Array, np.ndarray, np.ndarray]:
     """Backward rule: d log p / d logits is onehot - softmax, computed again chunk by chunk."""
-    hidden, head, targets, normalizers = saved
-    size = min(chunk, hidden.shape[0])
+    hidden, head, targets, count, normalizers = saved
 
-    def part(gradient: jax.Array, rows: _Arrays) -> tuple[jax.Array, jax.Array]:
-        states, chosen, normalizer, cotangent = rows
-        logits = states @ head.T
-        hit = jnp.arange(head.shape[0], dtype=jnp.int32) == chosen[:, None]
-        slope = (hit - jnp.exp(logits - normalizer[:, None])) * cotangent[:, None]
-        return gradient + slope.T @ states, slope @ head
+    def piece(
+        index: jax.Array, gradients: tuple[jax.Array, jax.Array]
+    ) -> tuple[jax.Array, jax.Array]:
+        start = index * chunk
+        states = _slice(hidden, start, chunk)
+        softmax = jnp.exp(states @ head.T - _slice(normalizers, start, chunk)[:, None])
+        slope = _hits(head, targets, start, chunk) - softmax
+        slope *= _slice(cotangents[0], start, chunk)[:, None]
+        to_hidden = jax.lax.dynamic_update_slice(gradients[0], slope @ head, (start, 0))
+        return to_hidden, gradients[1] + slope.T @ states
 
-    rows = _chunked((hidden, targets, normalizers, cotangents[0]), size)
-    if hidden.shape[0] == size:
-        gradient, states = part(jnp.zeros_like(head), tuple(x[0] for x in rows))
-    else:
-        gradient, states = jax.lax.scan(part, jnp.zeros_like(head), rows)
-    # Integer targets have no tangent space; JAX wants float0 for them.
-    return states.reshape(hidden.shape), gradient, np.zeros(targets.shape, jax.dtypes.float0)
-
-
-def _at(logits: jax.Array, chosen: jax.Array) -> jax.Array:
-    """`logits[i, chosen[i]]` by comparison and sum: a vocabulary split over devices stays split."""
-    hit = jnp.arange(logits.shape[1], dtype=jnp.int32) == chosen[:, None]
-    return jnp.sum(jnp.where(hit, logits, 0.0), axis=-1)
+    start = (jnp.zeros_like(hidden), jnp.zeros_like(head))
+    to_hidden, to_head = jax.lax.fori_loop(0, -(-count // chunk), piece, start)
+    # Integers have no tangent space; JAX wants float0 for them.
+    return to_hidden, to_head, _no_tangent(targets), _no_tangent(count)
 
 
-def _chunked(arrays: _Arrays, size: int) -> _Arrays:
-    """Split the leading axis of each array: [P, ...] -> [P / size, size, ...]."""
-    return tuple(x.reshape(x.shape[0] // size, size, *x.shape[1:]) for x in arrays)
+def _slice(array: jax.Array, start: jax.Array, size: int) -> jax.Array:
+    """`size` entries of the leading axis from `start`."""
+    return jax.lax.dynamic_slice_in_dim(array, start, size)
 
 
-def _map_chunks(
-    part: Callable[[_Arrays], tuple[jax.Array, ...]], rows: _Arrays, chunk: int
-) -> tuple[jax.Array, ...]:
-    """`part` over pieces of the leading axis, results joined again."""
-    length = rows[0].shape[0]
-    if length <= chunk:
-        return part(rows)
-    results = jax.lax.map(part, _chunked(rows, chunk))
-    return tuple(x.reshape(length, *x.shape[2:]) for x in results)
+def _hits(head: jax.Array, targets: jax.Array, start: jax.Array, size: int) -> jax.Array:
+    """[size, V]: true at each target. A comparison keeps a vocabulary split over devices split."""
+    ids = jnp.arange(head.shape[0], dtype=jnp.int32)
+    return ids == _slice(targets, start, size)[:, None]
+
+
+def _no_tangent(array: jax.Array) -> np.ndarray:
+    return np.zeros(array.shape, jax.dtypes.float0)
 
 
 token_logprobs.defvjp(_logprobs_forward, _logprobs_backward)

@@ -1,0 +1,148 @@
+"""Prefix-tree rows: what they hold, and that loss and gradient equal those of flat rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from learner_inputs import forked_group, join, observed, sampled, tiny_learner
+
+from patchgym.trainer.batching import Batch, TrainSequence, flat_rows, pack
+from patchgym.trainer.learner import Learner
+
+
+def _simple(tokens: list[int], advantage: float, prompt: int = 2) -> TrainSequence:
+    size = len(tokens)
+    mask = np.arange(size) >= prompt
+    return TrainSequence(
+        tokens=np.asarray(tokens, np.int32),
+        loss_mask=mask,
+        sampler_logprobs=np.where(mask, -1.0, 0.0).astype(np.float32),
+        advantage=advantage,
+    )
+
+
+def test_golden_row() -> None:
+    group = [_simple([7, 8, 1, 2], 1.0), _simple([7, 8, 1, 3, 4], -2.0), _simple([7, 8, 5], 0.5)]
+    batch = pack([group], row_tokens=(8, 12))
+    (row,) = batch.rows
+    assert row.tokens.tolist() == [7, 8, 1, 2, 3, 4, 5, 0]
+    assert row.positions.tolist() == [0, 1, 2, 3, 3, 4, 2, 0]
+    assert row.ends.tolist() == [7, 7, 6, 4, 6, 6, 7, 8]
+    assert (row.used, row.reads, row.length) == (7, 5, 8)
+    assert row.targets.tolist() == [1, 2, 3, 4, 5, 0, 0, 0]
+    assert row.readers.tolist() == [1, 2, 2, 4, 1, 0, 0, 0]
+    assert row.positive.tolist() == [1.0, 1.0, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0]
+    assert row.negative.tolist() == [-2.0, 0.0, -2.0, -2.0, 0.0, 0.0, 0.0, 0.0]
+    assert row.sharing.tolist() == [2.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
+    assert (batch.sequences, batch.flat_tokens, batch.tree_tokens) == (3, 12, 7)
+    assert (batch.padded_tokens, batch.loss_tokens) == (8, 6)
+
+
+def test_tokens_with_other_logprobs_or_masks_are_not_shared() -> None:
+    one = _simple([7, 8, 1, 2], 1.0)
+    other = dataclasses.replace(one, sampler_logprobs=one.sampler_logprobs - one.loss_mask)
+    unmasked = dataclasses.replace(one, loss_mask=np.asarray([False, False, False, True]))
+    assert pack([[one, one]], row_tokens=(16,)).tree_tokens == 4
+    assert pack([[one, other]], row_tokens=(16,)).tree_tokens == 6
+    assert pack([[one, unmasked]], row_tokens=(16,)).tree_tokens == 6
+
+
+def test_groups_do_not_share_and_long_groups_are_split() -> None:
+    one = _simple([7, 8, 1, 2], 1.0)
+    assert pack([[one], [one]], row_tokens=(16,)).tree_tokens == 8
+    group = [_simple([7, 8, 10 + i, 2, 3], 1.0) for i in range(4)]
+    batch = pack([group], row_tokens=(8,))
+    assert [row.used for row in batch.rows] == [8, 8]
+    assert batch.tree_tokens == 16
+
+
+def test_what_has_nothing_to_learn_takes_no_room_but_counts() -> None:
+    group = [_simple([7, 8, 1], 0.0), _simple([7, 8], 1.0), _simple([7, 8, 2], 1.0)]
+    batch = pack([group, []], row_tokens=(8,))
+    assert (batch.sequences, batch.tree_tokens) == (3, 3)
+    assert pack([], row_tokens=(8,)).rows == ()
+
+
+def test_too_long_is_an_error_that_says_what_to_do() -> None:
+    group = [_simple([7, 8, 1], 1.0), _simple(list(range(9)), 1.0)]
+    with pytest.raises(ValueError, match=r"group 0 has 9 tokens, the longest row 8: raise"):
+        pack([group], row_tokens=(4, 8))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"loss_mask": np.asarray([True, True, True])}, "first token"),
+        ({"loss_mask": np.asarray([False, True])}, "one length"),
+        ({"sampler_logprobs": np.asarray([0, 0, -np.inf], np.float32)}, "finite where"),
+        ({"advantage": float("nan")}, "advantage must be finite"),
+    ],
+)
+def test_bad_sequences_are_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(_simple([7, 8, 1], 1.0), **change)  # type: ignore[arg-type]
+
+
+@functools.cache
+def _learner() -> Learner:
+    """One for all tests, which only ask for gradients: its programs are compiled once."""
+    return tiny_learner()
+
+
+def _equal(batch: Batch, reference: Batch) -> None:
+    learner = _learner()
+    loss, gradient = learner.gradient(batch)
+    want_loss, want_gradient = learner.gradient(reference)
+    assert abs(loss - want_loss) < 1e-5
+    for got, want in zip(jax.tree.leaves(gradient), jax.tree.leaves(want_gradient), strict=True):
+        np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+@pytest.mark.parametrize("row_tokens", [(48,), (24,), (24, 64)])
+def test_loss_and_gradient_equal_flat_rows(row_tokens: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(3)
+    groups = [forked_group(rng) for _ in range(3)]
+    batch = pack(groups, row_tokens=row_tokens)
+    assert batch.tree_tokens <= batch.flat_tokens
+    if row_tokens == (48,):
+        assert any((row.positive * row.negative != 0).any() for row in batch.rows)
+    _equal(batch, flat_rows(groups, length=64))
+
+
+@settings(deadline=None, max_examples=8)
+@given(st.integers(0, 2**32 - 1))
+def test_any_tree_equals_flat_rows(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    prompt = observed(rng, int(rng.integers(1, 8)))
+    turns = [sampled(rng, int(rng.integers(1, 6))) for _ in range(3)]
+    group = [
+        join([prompt, *(turns[int(i)] for i in rng.integers(0, 3, rng.integers(1, 4)))], a)
+        for a in rng.normal(size=5).tolist()
+    ]
+    _equal(pack([group], row_tokens=(32, 64)), flat_rows([group], length=64))
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 2**32 - 1))
+def test_rows_lose_and_double_nothing(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    groups = [
+        [join([observed(rng, 3), sampled(rng, int(rng.integers(1, 20)))], 1.0) for _ in range(4)]
+        for _ in range(int(rng.integers(1, 5)))
+    ]
+    batch = pack(groups, row_tokens=(24, 40, 64))
+    assert sum(row.sharing.sum() for row in batch.rows) == batch.loss_tokens
+    assert batch.loss_tokens == sum(int(s.loss_mask.sum()) for group in groups for s in group)
+    for row in batch.rows:
+        assert row.length in (24, 40, 64)
+        assert row.used <= row.length
+        # Every reader stands before its target, one position up, and is visible to it.
+        places = {(int(row.tokens[i]), int(row.positions[i])) for i in range(row.used)}
+        for reader, target in zip(row.readers[: row.reads], row.targets, strict=False):
+            assert (int(target), int(row.positions[reader]) + 1) in places
