@@ -162,8 +162,8 @@ def test_a_command_in_a_sandbox(
     )
     done = patchgym(*words, cwd=tmp_path, environment=clean_environment)
     assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "err\n")
-    words = ("sandbox", "run", "--timeout", "0.5", "--", "sleep", "60")
-    assert patchgym(*words, cwd=tmp_path, environment=clean_environment).returncode == 124
+    late = ("sandbox", "run", "--timeout", "0.5", "--", "sleep", "60")
+    assert patchgym(*late, cwd=tmp_path, environment=clean_environment).returncode == 124
 
 
 def test_errors_become_exit_codes() -> None:
