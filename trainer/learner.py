@@ -210,16 +210,17 @@ class Learner:
             self._config, self._state.params, self._state.optimizer, gradient, np.float32(scale)
         )
         self._state = LearnerState(params, optimizer, self._state.step + 1)
-        jax.block_until_ready(params)  # type: ignore[no-untyped-call]
+        jax.block_until_ready(params)
         return norm, ""
 
 
 def _schedule(config: LearnerConfig) -> Callable[[Any], Any]:
     """Step size by optimizer step: linear warm-up, then constant."""
-    if config.warmup_steps == 0:
-        return optax.constant_schedule(config.learning_rate)
-    first = config.learning_rate / config.warmup_steps
-    return optax.linear_schedule(first, config.learning_rate, max(1, config.warmup_steps - 1))
+    schedule: Callable[[Any], Any] = optax.constant_schedule(config.learning_rate)
+    if config.warmup_steps > 0:
+        first, steps = config.learning_rate / config.warmup_steps, max(1, config.warmup_steps - 1)
+        schedule = optax.linear_schedule(first, config.learning_rate, steps)
+    return schedule
 
 
 def _optimizer(config: LearnerConfig) -> optax.GradientTransformation:

@@ -26,6 +26,6 @@ def keep_compiled_programs(folder: str = "auto") -> None:
         "jax_persistent_cache_min_compile_time_secs": 0.5,
     }
     for name, value in settings.items():
-        jax.config.update(name, value)  # type: ignore[no-untyped-call]
+        jax.config.update(name, value)
     # JAX decides once per process whether it has a cache; have it look again.
     compilation_cache.reset_cache()
