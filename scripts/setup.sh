@@ -52,6 +52,13 @@ python_environment() {
 
 docker_answers() { .venv/bin/python -c 'import docker; docker.from_env(timeout=5).ping()' 2>/dev/null; }
 
+# A daemon that was killed leaves its pid file; the next one refuses to start, or waits for a
+# stranger, when that number belongs to another process by then.
+forget_dead_daemon() {
+    [ -f "$1" ] || return 0
+    [ "$(cat "/proc/$(cat "$1")/comm" 2>/dev/null || true)" = "$2" ] || as_root rm -f "$1"
+}
+
 docker_engine() {
     docker_answers && return
     if [ -z "${DOCKER_HOST:-}" ] && [ -S /var/run/docker.sock ] && [ ! -w /var/run/docker.sock ]; then
@@ -61,6 +68,8 @@ docker_engine() {
     command -v dockerd >/dev/null || [ -x /usr/sbin/dockerd ] || install_packages docker.io
     docker_answers && return
     as_root true || fail "no Docker engine is running; run: sudo dockerd >/tmp/dockerd.log 2>&1 &"
+    forget_dead_daemon /var/run/docker.pid dockerd
+    forget_dead_daemon /var/run/docker/containerd/containerd.pid containerd
     printf 'setup: starting the Docker engine (log: %s)\n' "$DOCKERD_LOG"
     as_root sh -c "PATH=\$PATH:/usr/sbin:/sbin setsid dockerd >$DOCKERD_LOG 2>&1 </dev/null &"
     for _ in $(seq 120); do
