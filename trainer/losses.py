@@ -31,7 +31,7 @@ surrogates is then exact.
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -123,7 +123,6 @@ def token_sums(
     )
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(4,))
 def token_logprobs(
     hidden: jax.Array, head: jax.Array, targets: jax.Array, count: jax.Array, chunk: int
 ) -> tuple[jax.Array, jax.Array]:
@@ -137,6 +136,17 @@ def token_logprobs(
     kept. The price is one more head product in the backward pass. The entropy is a metric: it
     passes no gradient.
     """
+    # Any: checkers don't agree on the type of a custom_vjp function.
+    result: Any = _logprobs(hidden, head, targets, count, chunk)
+    logprobs, entropies = result
+    return logprobs, entropies
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(4,))
+def _logprobs(
+    hidden: jax.Array, head: jax.Array, targets: jax.Array, count: jax.Array, chunk: int
+) -> tuple[jax.Array, jax.Array]:
+    """`token_logprobs`, with its own derivative."""
     return _logprobs_forward(hidden, head, targets, count, chunk)[0]
 
 
@@ -203,4 +213,4 @@ def _no_tangent(array: jax.Array) -> np.ndarray:
     return np.zeros(array.shape, jax.dtypes.float0)
 
 
-token_logprobs.defvjp(_logprobs_forward, _logprobs_backward)
+_logprobs.defvjp(_logprobs_forward, _logprobs_backward)
