@@ -21,6 +21,10 @@ from patchgym.trainer.checkpoint import CheckpointError, CheckpointStore
 from patchgym.trainer.errors import UserError
 from patchgym.trainer.learner import Learner
 
+# Orbax closes its writers' event loop when one of them fails; what the others then report too late
+# goes to nobody, and is nothing that we could wait for.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 
 def _groups(step: int) -> list[list[TrainSequence]]:
     return [forked_group(np.random.default_rng(step))]
