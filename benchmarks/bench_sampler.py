@@ -146,7 +146,7 @@ async def _groups(sampler: JaxSampler) -> None:
 
     round_ = time.monotonic_ns() % 1_000_000  # prompts that no earlier round has cached
     async with anyio.create_task_group() as group:
-        for task in range(2):
+        for task in range(4):
             for member in range(8):
                 group.start_soon(rollout, round_ + task, member)
 

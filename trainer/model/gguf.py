@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from .assemble import LAYER_TENSORS, Array, assemble
 from .config import ModelConfig
 from .decoder import Params
 from .errors import ModelError
-from .gguf_file import GgufFile
 from .tokenizer import Tokenizer, byte_level_bpe
+
+if TYPE_CHECKING:
+    from gguf import GGUFReader
+
+_MAGIC = b"GGUF"
 
 _LAYER_NAMES = {
     "attention_norm": "attn_norm",
@@ -35,30 +41,60 @@ def load_gguf(path: Path) -> tuple[ModelConfig, Params, Tokenizer]:
     Raises ModelError, in one line that names the file and what to do, when the file is missing,
     truncated, damaged, or not of the Llama architecture.
     """
-    file = GgufFile(path)
-    fields = _Fields(file)
+    reader = _open(path)
+    fields = _Fields(reader, path)
     architecture = fields.text("general.architecture")
     if architecture != "llama":
         raise ModelError(
             f"{path}: architecture {architecture!r} is not supported; use a Llama-family GGUF"
         )
-    config = _config(file, fields)
-    tensors = _Tensors(file, config)
+    config = _config(reader, fields)
+    tensors = _Tensors(reader, config, path)
     return config, assemble(config, tensors.read, path), _tokenizer(fields)
+
+
+def _open(path: Path) -> GGUFReader:
+    """The file, parsed; every way in which a damaged file shows itself becomes a ModelError."""
+    import gguf
+
+    try:
+        with path.open("rb") as file:
+            magic = file.read(len(_MAGIC))
+    except OSError as error:
+        raise ModelError(f"{path}: can't be read ({error.strerror}); check the path") from error
+    if magic != _MAGIC:
+        raise ModelError(f"{path}: not a GGUF file; delete it and fetch the model again")
+    try:
+        return gguf.GGUFReader(path)
+    # The reader walks a memory map by the offsets that it finds there, so that a damaged file
+    # fails in whatever way those offsets lead to, out of memory included.
+    except (ArithmeticError, LookupError, ValueError, TypeError, OSError, MemoryError) as error:
+        raise ModelError(
+            f"{path}: truncated or damaged GGUF ({type(error).__name__});"
+            " delete it and fetch the model again"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
     """Typed access to the file's metadata."""
 
-    file: GgufFile
+    reader: GGUFReader
+    path: Path
 
-    @property
-    def path(self) -> Path:
-        return self.file.path
+    def get(self, key: str) -> Any:
+        field = self.reader.fields.get(key)
+        if field is None:
+            return None
+        try:
+            return field.contents()
+        except (LookupError, ValueError, TypeError) as error:
+            raise ModelError(
+                f"{self.path}: metadata {key} is damaged; delete it and fetch the model again"
+            ) from error
 
     def _typed(self, key: str, kinds: type | tuple[type, ...], default: Any = None) -> Any:
-        value = self.file.fields.get(key)
+        value = self.get(key)
         value = default if value is None else value
         if not isinstance(value, kinds):
             raise ModelError(f"{self.path}: metadata {key} is missing or of the wrong type")
@@ -77,10 +113,10 @@ class _Fields:
         return list(self._typed(key, list))
 
 
-def _config(file: GgufFile, fields: _Fields) -> ModelConfig:
+def _config(reader: GGUFReader, fields: _Fields) -> ModelConfig:
     width = fields.integer("llama.embedding_length")
     heads = max(1, fields.integer("llama.attention.head_count"))
-    if any(name.startswith("llama.rope.scaling") for name in file.fields):
+    if any(str(name).startswith("llama.rope.scaling") for name in reader.fields):
         raise ModelError(f"{fields.path}: scaled rotary embeddings are not supported")
     try:
         return ModelConfig(
@@ -94,7 +130,7 @@ def _config(file: GgufFile, fields: _Fields) -> ModelConfig:
             rope_theta=fields.number("llama.rope.freq_base"),
             # The file holds a float32: 1e-05 is read back as 9.999999747378752e-06.
             eps=float(f"{fields.number('llama.attention.layer_norm_rms_epsilon'):.6g}"),
-            tied="output.weight" not in file.tensors,
+            tied=all(tensor.name != "output.weight" for tensor in reader.tensors),
             context=fields.integer("llama.context_length"),
         )
     except ValueError as error:
@@ -104,9 +140,10 @@ def _config(file: GgufFile, fields: _Fields) -> ModelConfig:
 class _Tensors:
     """The file's tensors under Hugging Face's names, dequantized and with rotation halves apart."""
 
-    def __init__(self, file: GgufFile, config: ModelConfig) -> None:
-        self._file = file
+    def __init__(self, reader: GGUFReader, config: ModelConfig, path: Path) -> None:
+        self._path = path
         self._heads = {"attn_q": config.heads, "attn_k": config.kv_heads}
+        self._by_name = {tensor.name: tensor for tensor in reader.tensors}
         self._names = {
             "model.embed_tokens.weight": "token_embd.weight",
             "model.norm.weight": "output_norm.weight",
@@ -119,10 +156,16 @@ class _Tensors:
 
     def read(self, name: str) -> Array:
         """The tensor in float32, [out, in]; KeyError when the file has none of that name."""
-        stored = self._names[name]
-        values = self._file.values(stored)
+        import gguf
+
+        tensor = self._by_name[self._names[name]]
+        try:
+            values: Array = gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+            values = values.reshape([int(size) for size in reversed(tensor.shape)])
+        except (ValueError, LookupError, NotImplementedError) as error:
+            raise ModelError(f"{self._path}: tensor {tensor.name} is damaged: {error}") from error
         for part, heads in self._heads.items():
-            if f".{part}." in stored and values.ndim == 2 and len(values) % (2 * heads) == 0:
+            if f".{part}." in tensor.name:
                 return _separate_halves(values, heads)
         return values
 
