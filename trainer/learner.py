@@ -21,7 +21,6 @@ import optax  # type: ignore[import-untyped]
 from .batching import Batch, Row, TrainSequence, pack
 from .learner_config import LearnerConfig
 from .losses import TokenSums, token_logprobs, token_sums
-from .memory import keep_freed_memory
 from .model.config import ModelConfig
 from .model.decoder import Params, head_weight, hidden_states
 
@@ -93,15 +92,9 @@ class LearnerState(NamedTuple):
 
 
 class Learner:
-    """One-step-a-batch GRPO learner over a decoder's parameters.
-
-    On CPU, on a machine with memory to spare, making one sets this process's allocator to keep what
-    it frees: see `memory`.
-    """
+    """One-step-a-batch GRPO learner over a decoder's parameters."""
 
     def __init__(self, config: LearnerConfig, model: ModelConfig, params: Params) -> None:
-        if jax.default_backend() == "cpu":
-            keep_freed_memory()
         self._config = config
         self._model = model
         params = jax.tree.map(jnp.asarray, params)

@@ -1,31 +1,29 @@
 """Keeps memory that a computation freed, so that the next one does not fault it in again.
 
-XLA on CPU allocates a program's scratch space (1.3 GiB for a row of 640 tokens) anew at every call.
-glibc maps and unmaps blocks of that size, so each call touches 350,000 fresh pages and the kernel
-zeroes every one: a tenth of the learner's CPU time on an idle machine, more on a busy virtual one.
-With the settings below the blocks come from the heap, which keeps them.
+XLA on CPU allocates a program's scratch space (1.5 GB for a row of 512 tokens) anew at every call.
+glibc maps and unmaps blocks of that size, so each call touches 400,000 fresh pages, and the kernel
+zeroes every one: an eighth of the learner's time on an idle machine, half of it on a busy virtual
+one. With the calls below the blocks come from the heap, which keeps them.
 """
 
 import ctypes
-import os
+import ctypes.util
 
 # Names and numbers from glibc's malloc.h.
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
 _NEVER = -1  # mallopt(3): this disables trimming
 
-ROOMY = 16 * 10**9
-"""Bytes of physical memory from which on the larger process (6.6 GiB, not 3.9) is worth it."""
 
+def keep_freed_memory() -> bool:
+    """Tell glibc's allocator to keep freed blocks; false where there is no such allocator.
 
-def keep_freed_memory(*, least: int = ROOMY) -> bool:
-    """Tell the allocator to keep freed blocks, where the machine has at least `least` bytes.
-
-    The process then stays as large as it ever was. False where the machine is smaller, or the C
-    library has no such settings; nothing has changed then.
+    The process then stays at the largest size that it ever had. Call it once, before the first
+    computation: threads that already have an arena of their own keep that.
     """
-    if os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") < least:
+    name = ctypes.util.find_library("c")
+    if name is None:
         return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    mallopt = getattr(ctypes.CDLL(name), "mallopt", None)
     if mallopt is None:
         return False
     # One arena: only the main one can grow past 64 MiB without mapping.
