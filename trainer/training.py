@@ -25,6 +25,7 @@ from patchgym.datasets.task import Task
 from patchgym.rewards import Reward
 
 from .config import RunConfig
+from .errors import RunStopped
 from .evaluation import evaluate
 from .group import Group, GroupBook, Member, WorkItem, allowance
 from .group_queue import GroupQueue
@@ -162,6 +163,9 @@ class Training:
         batch = train_groups(groups, config.group.estimator)
         with self._clock.span("training"):
             report = await self._resources.train(batch)
+        if not report["applied"]:
+            # The groups stay "taken": nothing was learned from them, and a resume has them ready.
+            raise RunStopped(f"step {step + 1} was not applied: {report['reason']}")
         for group in groups:
             self._recorder.group(group, "committed", step=step)
         metrics = {
