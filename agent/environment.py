@@ -22,7 +22,7 @@ from patchgym.datasets.task import Task
 from patchgym.sandbox import Sandbox, TestReport, run_tests
 
 from .repair import Answer, replace_function
-from .trajectory import Observation
+from .trajectory import Observation, ObservationKind
 
 LeaseFactory = Callable[[], AbstractAsyncContextManager[Sandbox]]
 
@@ -115,12 +115,8 @@ class RepairEnvironment:
         return data.decode()
 
 
-def _unchanged(kind: str, text: str) -> StepResult:
-    assert kind in ("format_error", "no_change")
-    observation = Observation(
-        kind="format_error" if kind == "format_error" else "no_change", text=text, done=False
-    )
-    return StepResult(observation=observation, diff=b"")
+def _unchanged(kind: ObservationKind, text: str) -> StepResult:
+    return StepResult(observation=Observation(kind=kind, text=text, done=False), diff=b"")
 
 
 def observe(report: TestReport) -> Observation:

@@ -8,7 +8,6 @@ becomes an observation that says what was wrong with the format.
 from __future__ import annotations
 
 import ast
-import re
 from dataclasses import dataclass
 
 from patchgym.datasets.task import Task
@@ -23,8 +22,6 @@ OPENING = "```python\n"
 # An answer ends with its code block, or at the first empty line: what a small model writes after
 # the function is noise, which costs tokens and hides a good answer.
 STOP_TEXTS = ("```\n", "\n\n")
-
-_FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +61,8 @@ class RepairAgent:
     def parse(self, task: Task, text: str) -> Answer:
         """Find the function in a completion's `text`."""
         name = task.focus.function if task.focus else ""
-        match = _FENCE.match(OPENING + text)
-        assert match is not None  # OPENING itself matches
-        code = _definition(match.group(1), name)
+        # The block was opened for the policy: what it wrote is code up to the closing fence.
+        code = _definition(text.partition("```")[0], name)
         if code is None:
             return Answer(code=None, problem=f"Your code block does not define `{name}`.")
         try:
