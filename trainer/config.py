@@ -52,6 +52,9 @@ class TasksSection:
     """A tasks file (JSONL) or a bundled set."""
     heldout: str = "bundled:heldout"
     """The same, never trained on; its functions do not occur in `train`."""
+    revisit: float = 0.0
+    """Share of groups that go back to a task whose last group had a spread of reward, from 0 to 1;
+    the others go through all tasks in turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +159,7 @@ class RunConfig:
             self.group.max_staleness,
             "0 to 2: clipped surrogates are unstable past it",
         )
+        _require(0 <= self.tasks.revisit <= 1, "tasks.revisit", self.tasks.revisit, "0 to 1")
         _require(self.run.steps >= 1, "run.steps", self.run.steps, "at least 1")
         _require(self.sandbox.slots >= 1, "sandbox.slots", self.sandbox.slots, "at least 1")
         _require(self.rollout.in_flight >= 1, "rollout.in_flight", self.rollout.in_flight, "> 0")

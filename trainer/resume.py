@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .group import Group, Member
 from .ledger import LedgerReader
+from .task_sets import Visit
 from .trajectory_store import TrajectoryStore
 
 
@@ -22,6 +25,8 @@ class Restored:
     next_number: int = 0
     committed: int = 0
     """Groups trained up to the checkpoint."""
+    visits: tuple[Visit, ...] = ()
+    """Every group that was opened, in order."""
 
 
 def restore_groups(ledger: Path, store: TrajectoryStore, step: int) -> Restored:
@@ -53,7 +58,17 @@ def restore_groups(ledger: Path, store: TrajectoryStore, step: int) -> Restored:
         reopen=tuple(reopen),
         next_number=max((row["number"] for row in rows), default=-1) + 1,
         committed=committed,
+        visits=tuple(
+            Visit(number=row["number"], task_id=row["task_id"], spread=_spread(row))
+            for row in rows
+        ),
     )
+
+
+def _spread(row: Mapping[str, Any]) -> bool | None:
+    if row["state"] == "pending" or row["reason"] == "too_few":
+        return None
+    return str(row["reason"]) != "no_spread"
 
 
 def _load(group_id: str, task_id: str, number: int, members: str, store: TrajectoryStore) -> Group:

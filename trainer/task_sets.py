@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from patchgym.agent import stream_seed
@@ -61,3 +62,67 @@ class EpochOrder:
             random.Random(stream_seed(self._seed, "epoch", epoch)).shuffle(self._order)
             self._epoch = epoch
         return self._tasks[self._order[place]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """A group that an earlier part of the run opened."""
+
+    number: int
+    task_id: str
+    spread: bool | None
+    """Whether its rewards differed; None when it isn't known, or not yet."""
+
+
+class RevisitOrder:
+    """All tasks in turn, but a share of the groups goes back to where there was something to learn.
+
+    A group whose rewards are all equal teaches nothing, and while a policy is weak most tasks give
+    such groups. A task whose last group had a spread is likely to have one again, so `share` of the
+    draws take such a task, the longest not visited first; with none at hand they go on in turn.
+    (The idea is prioritized level replay, Jiang et al. 2021, with spread as the learning potential.)
+    """
+
+    def __init__(self, tasks: Sequence[Task], seed: int, share: float) -> None:
+        self._by_id = {task.id: task for task in tasks}
+        self._turns = EpochOrder(tasks, seed)
+        self._turn = 0
+        self._seed = seed
+        self._share = share
+        self._waiting: dict[str, None] = {}
+        """Ids of tasks to go back to, the longest not visited first."""
+        self._known: dict[int, Task] = {}
+
+    def __call__(self, number: int) -> Task:
+        """The task of group `number`; asked once for each number, in any order."""
+        if number in self._known:
+            return self._known[number]
+        if self._waiting and self._goes_back(number):
+            task = self._by_id[next(iter(self._waiting))]
+        else:
+            task = self._turns(self._turn)
+            self._turn += 1
+        self._waiting.pop(task.id, None)
+        return task
+
+    def learn(self, task_id: str, *, spread: bool) -> None:
+        """A group of this task is whole."""
+        self._waiting.pop(task_id, None)
+        if spread:
+            self._waiting[task_id] = None
+
+    def replay(self, visits: Iterable[Visit]) -> None:
+        """Take up where a stopped run was; unfinished groups keep their tasks."""
+        for visit in visits:
+            if visit.task_id not in self._by_id:
+                continue
+            self._known[visit.number] = self._by_id[visit.task_id]
+            back = self._goes_back(visit.number) and visit.task_id in self._waiting
+            if not back and visit.task_id == self._turns(self._turn).id:
+                self._turn += 1
+            self._waiting.pop(visit.task_id, None)
+            if visit.spread is not None:
+                self.learn(visit.task_id, spread=visit.spread)
+
+    def _goes_back(self, number: int) -> bool:
+        return random.Random(stream_seed(self._seed, "revisit", number)).random() < self._share

@@ -38,7 +38,7 @@ from .resources import Resources
 from .resume import Restored
 from .sources import TrainingSource
 from .statistics import PassRate, percentile
-from .task_sets import EpochOrder
+from .task_sets import RevisitOrder
 from .train_batch import train_groups
 
 
@@ -64,8 +64,12 @@ class Training:
         self._clock = LearnerClock(self._board)
         self._queue = GroupQueue(config.group.per_step * (1 + config.group.max_staleness))
         self._ready = list(restored.ready)
+        self._order = RevisitOrder(
+            resources.train_tasks, config.run.seed, config.tasks.revisit
+        )
+        self._order.replay(restored.visits)
         self._book = GroupBook(
-            EpochOrder(resources.train_tasks, config.run.seed),
+            self._order,
             size=config.group.size,
             seed=config.run.seed,
             retries=config.rollout.retries,
@@ -146,9 +150,12 @@ class Training:
         await self._recorder.rollout("train", item, trajectory, reward)
         result = self._book.finish(item, Member(trajectory=trajectory, reward=reward))
         if isinstance(result, Group):
+            self._order.learn(result.task_id, spread=True)
             self._recorder.group(result, "ready")
             await self._queue.put(result)
         elif result is not None:
+            if result == "no_spread":
+                self._order.learn(item.task.id, spread=False)
             self._ledger.group(item.group_id, item.task.id, item.number, "dropped", reason=result)
         self._source.wake()
 

@@ -9,7 +9,14 @@ import pytest
 
 from patchgym.datasets.task import bundled_tasks
 from patchgym.trainer.errors import ConfigError
-from patchgym.trainer.task_sets import EpochOrder, check_disjoint, check_images, load_task_set
+from patchgym.trainer.task_sets import (
+    EpochOrder,
+    RevisitOrder,
+    Visit,
+    check_disjoint,
+    check_images,
+    load_task_set,
+)
 
 TASKS = bundled_tasks("train")[:7]
 
@@ -44,3 +51,35 @@ def test_every_epoch_is_a_shuffle_that_only_depends_on_the_seed() -> None:
     resumed = EpochOrder(TASKS, 3)
     assert [resumed(number).id for number in range(10, 21)] == ids[10:]
     assert [EpochOrder(TASKS, 4)(number).id for number in range(7)] != ids[:7]
+
+
+def test_revisits_go_where_there_was_a_spread() -> None:
+    order = RevisitOrder(TASKS, 3, 1.0)
+    turns = [EpochOrder(TASKS, 3)(number).id for number in range(7)]
+    assert [order(0).id, order(1).id, order(2).id] == turns[:3]  # nothing to go back to yet
+    order.learn(turns[1], spread=True)
+    order.learn(turns[0], spread=True)
+    order.learn(turns[2], spread=False)
+    assert [order(3).id, order(4).id] == [turns[1], turns[0]]  # in the order of their spreads
+    assert order(5).id == turns[3]  # both are out: on with the turn
+    order.learn(turns[1], spread=False)  # it is mastered, or lost: not again
+    order.learn(turns[0], spread=True)
+    assert [order(6).id, order(7).id] == [turns[0], turns[4]]
+    never = RevisitOrder(TASKS, 3, 0.0)
+    never.learn(turns[5], spread=True)
+    assert [never(number).id for number in range(7)] == turns
+
+
+def test_revisits_go_on_after_a_resume() -> None:
+    order = RevisitOrder(TASKS, 3, 0.5)
+    visits = []
+    for number in range(20):
+        task = order(number)
+        spread = number % 3 == 0 if number < 18 else None
+        if spread is not None:
+            order.learn(task.id, spread=spread)
+        visits.append(Visit(number=number, task_id=task.id, spread=spread))
+    resumed = RevisitOrder(TASKS, 3, 0.5)
+    resumed.replay(visits)
+    assert resumed(19).id == visits[19].task_id  # reopened: the same task
+    assert [resumed(n).id for n in range(20, 30)] == [order(n).id for n in range(20, 30)]
