@@ -3,9 +3,10 @@
 Knows no task and no model; usable alone. Importing it does no I/O and does not import docker.
 """
 
+from .attach import Endpoint
 from .checkout import Snapshot, snapshot
-from .container import Sandbox
-from .engine import ContainerInfo, Engine
+from .container import Sandbox, SandboxSnapshot
+from .engine import ContainerInfo, Engine, ImageInfo
 from .errors import (
     CheckoutError,
     EngineUnavailable,
@@ -20,7 +21,9 @@ from .errors import (
 )
 from .images import ensure_base
 from .patch import AppliedPatch, inspect_diff
-from .pool import Pool, PoolStatistics
+from .pool import Pool
+from .pool_core import HostStatistics, PoolStatistics
+from .process import Process
 from .reaper import Owner, sweep
 from .result import CommandResult, Output
 from .spec import SandboxSpec
@@ -31,9 +34,12 @@ __all__ = [
     "CheckoutError",
     "CommandResult",
     "ContainerInfo",
+    "Endpoint",
     "Engine",
     "EngineUnavailable",
+    "HostStatistics",
     "ImageError",
+    "ImageInfo",
     "LeaseTimeout",
     "Outcome",
     "Output",
@@ -42,9 +48,11 @@ __all__ = [
     "PatchgymError",
     "Pool",
     "PoolStatistics",
+    "Process",
     "Sandbox",
     "SandboxError",
     "SandboxLost",
+    "SandboxSnapshot",
     "SandboxSpec",
     "SandboxUnavailable",
     "SandboxUsageError",

@@ -1,49 +1,100 @@
-"""One sandbox: a disposable container and the conversation with the supervisor inside it."""
+"""One sandbox: a disposable container and what can be asked of it."""
 
 from __future__ import annotations
 
-import math
+import hashlib
+import io
 import posixpath
-import socket
-from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib.resources import files
+import re
+import tarfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
-import anyio
-import anyio.abc
+import anyio.to_thread
 
-from .checkout import Snapshot, snapshot
-from .engine import Engine
-from .errors import SandboxError, SandboxLost, SandboxUnavailable, SandboxUsageError
+from .checkout import snapshot
+from .errors import SandboxUsageError
 from .patch import AppliedPatch, apply_patch, worktree_diff
-from .protocol import PIECE, VERSION, Demultiplexer, Frame, encode, result_of, run_request
+from .process import Process
+from .protocol import ANSWER_LIMIT, PIECE, Frame, result_of, run_fields
 from .result import CommandResult
 from .spec import SandboxSpec
 
-READY_LIMIT = 60.0  # seconds for a started container to say hello; generous on a busy machine
-ANSWER_LIMIT = 30.0  # seconds past a command's own limit until the supervisor counts as gone
-CANCEL_LIMIT = 5.0  # seconds to wind up a cancelled request before the sandbox is given up
+ARCHIVE_LIMIT = 256 << 20  # bytes of an archive, in or out
+ARCHIVE_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSnapshot:
+    """What the files of a sandbox were, to start others from: see `Pool.lease`. No processes."""
+
+    image: str
+    """Image that holds everything but `folders`."""
+    folders: tuple[tuple[str, bytes], ...] = field(default=(), compare=False, repr=False)
+    """Folders that live in memory, and a tar archive of the content of each."""
+    commit: str | None = None
+    """What `diff()` compares with."""
+    digest: str
+    """Tells snapshots apart."""
+
+
+class Connection(Protocol):
+    """What a sandbox needs of its way to PID 1; `Link` and `ShellLink` are such."""
+
+    lost: str | None
+
+    async def ask(
+        self, kind: bytes, fields: Sequence[tuple[bytes, bytes]], expected: bytes
+    ) -> Frame:
+        """One request and its answer."""
+
+    async def command(self, fields: Sequence[tuple[bytes, bytes]], limit: float | None) -> Frame:
+        """A command from its start to its D frame, within `limit` seconds; killed if cancelled."""
+
+    async def start(self, fields: Sequence[tuple[bytes, bytes]], timeout: float | None) -> Process:
+        """A command in the background."""
+
+    def is_connected(self) -> bool:
+        """Whether the container seems to be there, without a request."""
+
+    async def aclose(self) -> None:
+        """Hang up, which ends the container."""
 
 
 class Sandbox:
-    """A leased container. One request at a time; further ones wait their turn.
+    """A leased container. Any number of requests at one time.
 
     Methods raise SandboxLost when the container is gone, SandboxUsageError when asked for
-    something impossible. A failing command is a result.
+    something impossible, such as anything after the end of the lease. A failing command is a
+    result.
     """
 
-    def __init__(self, name: str, spec: SandboxSpec, stream: anyio.abc.SocketStream) -> None:
+    def __init__(
+        self,
+        name: str,
+        spec: SandboxSpec,
+        connection: Connection,
+        *,
+        image: str,
+        commit: Callable[[], Awaitable[str]],
+    ) -> None:
+        """`image` is what it started from, `commit` makes an image of its own layer."""
         self.name = name
+        """The container's."""
         self.spec = spec
-        self.lost: str | None = None
-        """Why the sandbox can't be used any more, or None."""
-        self._stream = stream
-        self._incoming = Demultiplexer()
-        self._turn = anyio.Lock()
+        self._connection = connection
+        self._image = image
+        self._commit = commit
         self._fresh = True
-        self._base: Snapshot | None = None
+        self._ended = False
+        self._base: str | None = None
+
+    @property
+    def lost(self) -> str | None:
+        """Why the sandbox can't be used any more, or None."""
+        return self._connection.lost
 
     async def run(
         self,
@@ -52,6 +103,7 @@ class Sandbox:
         timeout: float,
         cwd: str | None = None,
         environment: Mapping[str, str] | None = None,
+        user: str | None = None,
         stdin: bytes = b"",
         output_limit: int = 65536,
         report: bool = False,
@@ -59,10 +111,11 @@ class Sandbox:
         """Run a command to its end or its `timeout` (seconds), and kill what then remains.
 
         A string goes to the shell, a sequence is executed as it is. At most `output_limit` bytes
-        are kept of each stream. With `report`, the command finds a file descriptor's number in
-        PATCHGYM_REPORT_FD and what it writes there comes back apart from its output (16 MiB).
+        are kept of each stream. `user` is a numeric uid:gid (see `SandboxSpec.switch_user`). With
+        `report`, the command finds a file descriptor's number in PATCHGYM_REPORT_FD and what it
+        writes there comes back apart from its output (16 MiB).
         """
-        request = run_request(
+        fields = run_fields(
             command,
             timeout=timeout,
             cwd=posixpath.join(self.spec.workdir, cwd or ""),
@@ -71,38 +124,86 @@ class Sandbox:
             output_limit=output_limit,
             report=report,
         )
+        self._use()
         self._fresh = False
-        return result_of(await self._ask(request, b"D", timeout + ANSWER_LIMIT))
+        fields += self._identity(user)
+        return result_of(await self._connection.command(fields, timeout + ANSWER_LIMIT))
+
+    async def start(
+        self,
+        command: str | Sequence[str],
+        *,
+        timeout: float | None = None,
+        cwd: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        user: str | None = None,
+        stdin: bytes = b"",
+        stdin_open: bool = False,
+        stream: bool = False,
+        output_limit: int = 65536,
+    ) -> Process:
+        """Start a command in the background; without a `timeout` it may run as long as the lease.
+
+        With `stream`, its output can be read as it comes; with `stdin_open`, more can be written
+        to its stdin. The rest is as in `run`.
+        """
+        fields = run_fields(
+            command,
+            timeout=timeout,
+            cwd=posixpath.join(self.spec.workdir, cwd or ""),
+            environment=(environment or {}).items(),
+            stdin=stdin,
+            output_limit=output_limit,
+            stream=stream,
+            stdin_open=stdin_open,
+        )
+        self._use()
+        self._fresh = False
+        return await self._connection.start(fields + self._identity(user), timeout)
 
     async def read(self, path: str) -> bytes:
-        """A file's bytes; `path` is absolute or relative to the workdir."""
+        """A regular file's bytes; `path` is absolute or relative to the workdir."""
         where, pieces, offset = self._path(path), [], 0
         while True:
             fields = [(b"f", where), (b"o", b"%d" % offset), (b"l", b"%d" % PIECE)]
-            piece = (await self._ask(encode(b"G", fields), b"F", ANSWER_LIMIT)).fields[b"b"]
+            frame = await self._connection.ask(b"G", fields + self._identity(None), b"F")
+            piece = frame.fields[b"b"]
             pieces.append(piece)
             offset += len(piece)
             if len(piece) < PIECE:
                 return b"".join(pieces)
 
-    async def write(self, path: str, data: bytes) -> None:
+    async def write(self, path: str, data: bytes, *, mode: int | None = None) -> None:
         """Write a file, making its folders; `path` is absolute or relative to the workdir."""
+        where = self._path(path)
         self._fresh = False
         for offset in range(0, max(len(data), 1), PIECE):
             fields = [
-                (b"f", self._path(path)),
+                (b"f", where),
                 (b"b", data[offset : offset + PIECE]),
                 (b"a", b"1" if offset else b"0"),
+                *([] if mode is None else [(b"m", b"%o" % mode)]),
             ]
-            await self._ask(encode(b"P", fields), b"K", ANSWER_LIMIT)
+            await self._connection.ask(b"P", fields + self._identity(None), b"K")
 
-    async def upload(self, tar: bytes, path: str = "/") -> None:
-        """Unpack an uncompressed tar archive (at most 256 MiB) under `path`."""
-        words = ["tar", "-xf", "-", "-C", posixpath.join(self.spec.workdir, path)]
-        result = await self.run(words, timeout=120, stdin=tar, cwd="/")
-        if not result.ok:
-            reason = result.stderr.text().strip().splitlines()[-1:] or ["no reason given"]
-            raise SandboxUsageError(f"could not unpack into {path}: {reason[0]}")
+    async def upload(self, source: bytes | Path, path: str = "") -> None:
+        """Put a folder's or a file's copy, or an uncompressed tar archive's content, into `path`.
+
+        `path` is a folder, absolute or relative to the workdir; at most 256 MiB. Needs `tar` in
+        the image.
+        """
+        tar = source if isinstance(source, bytes) else await anyio.to_thread.run_sync(_pack, source)
+        folder = posixpath.join(self.spec.workdir, path)
+        await self._unpack(tar, folder)
+
+    async def download(self, path: str, target: Path) -> None:
+        """Copy a folder's content, or one file, into the folder `target` of this machine.
+
+        Links that lead out of it, devices, and owners stay behind; at most 256 MiB. Needs `tar` in
+        the image.
+        """
+        tar = await self._archive(posixpath.join(self.spec.workdir, path))
+        await anyio.to_thread.run_sync(_extract, tar, target)
 
     async def checkout(self, repository: Path, commit: str) -> None:
         """Put one commit of a local git repository into the workdir, and nothing of its past.
@@ -112,8 +213,8 @@ class Sandbox:
         base = await snapshot(repository, commit)
         if not self._fresh:
             await self.run(["find", ".", "-mindepth", "1", "-delete"], timeout=60)
-        await self.upload(base.tar, self.spec.workdir)
-        self._base = base
+        await self._unpack(base.tar, self.spec.workdir)
+        self._base = base.commit
 
     async def apply_patch(self, diff: bytes) -> AppliedPatch:
         """Apply a diff to the checked-out tree. Raises PatchError when refused or not applying."""
@@ -123,190 +224,111 @@ class Sandbox:
         """All that differs from the checked-out commit, new files too, as a git diff."""
         if self._base is None:
             raise SandboxUsageError("diff() needs a checkout() first")
-        return await worktree_diff(self, self._base.commit)
+        return await worktree_diff(self, self._base)
+
+    async def snapshot(self) -> SandboxSnapshot:
+        """Its files as they are now, to lease other sandboxes with.
+
+        With `writable_root` that is an image on the same Docker host, which stays until it is
+        removed (`patchgym images prune` does); else it is in this process's memory: at most
+        256 MiB a folder, and `tar` in the image. Processes and /dev/shm are not in it.
+        """
+        self._use()
+        if self.spec.writable_root:
+            image = await self._commit()
+            return SandboxSnapshot(image=image, commit=self._base, digest=image)
+        folders = [(folder, await self._archive(folder)) for folder in self.spec.disks]
+        digest = hashlib.sha256(self._image.encode())
+        for folder, tar in folders:
+            digest.update(folder.encode() + hashlib.sha256(tar).digest())
+        return SandboxSnapshot(
+            image=self._image, folders=tuple(folders), commit=self._base, digest=digest.hexdigest()
+        )
+
+    async def restore(self, snapshot: SandboxSnapshot) -> None:
+        """Unpack a snapshot's folders; its image must be what this sandbox started from."""
+        for folder, tar in snapshot.folders:
+            await self._unpack(tar, folder)
+        self._base = snapshot.commit
 
     def is_connected(self) -> bool:
-        """Whether the stream to the container is open, as far as can be told without a request."""
-        raw: object = self._stream.extra(anyio.abc.SocketAttribute.raw_socket)
-        if self.lost or not isinstance(raw, socket.socket):
-            return self.lost is None
-        try:
-            return raw.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
+        """Whether the container seems to be there, as far as can be told without a request."""
+        return self._connection.is_connected()
+
+    def end(self) -> None:
+        """The lease is over: refuse whatever is asked from now on."""
+        self._ended = True
 
     async def aclose(self) -> None:
         """Hang up: the supervisor sees the end of its stdin, and the container goes."""
-        self.lost = self.lost or "it was closed"
-        await anyio.aclose_forcefully(self._stream)
+        self._ended = True
+        await self._connection.aclose()
+
+    def _use(self) -> None:
+        if self._ended:
+            raise SandboxUsageError(f"the lease of {self.name} has ended: take another")
+
+    def _identity(self, user: str | None) -> list[tuple[bytes, bytes]]:
+        if user is not None and not re.fullmatch(r"\d+:\d+", user):
+            raise SandboxUsageError(f"user must be numeric uid:gid, not {user!r}")
+        if not self.spec.switch_user:
+            if user not in (None, self.spec.user):
+                raise SandboxUsageError(f"user {user}: needs SandboxSpec(switch_user=True)")
+            return []
+        uid, _, gid = (user or self.spec.user).partition(":")
+        return [(b"u", uid.encode()), (b"g", gid.encode())]
 
     def _path(self, path: str) -> bytes:
+        self._use()
         data = posixpath.join(self.spec.workdir, path).encode("utf-8", "surrogateescape")
         if b"\0" in data:
             raise SandboxUsageError("a path can't hold a zero byte")
         return data
 
-    async def _ask(self, request: bytes, expected: bytes, limit: float) -> Frame:
-        async with self._turn:
-            if self.lost:
-                raise SandboxLost(f"{self.name}: {self.lost}")
-            try:
-                await self._send(request)
-                frame = await self._receive(limit)
-            except anyio.get_cancelled_exc_class():
-                await self._wind_up()
-                raise
-        if frame.kind == b"E":
-            raise SandboxUsageError(frame.fields[b"m"].decode("utf-8", "replace"))
-        if frame.kind != expected:
-            raise self._lose(f"the supervisor answered {frame.kind!r}, not {expected!r}")
-        return frame
+    async def _unpack(self, tar: bytes, folder: str) -> None:
+        words = ["tar", "-xf", "-", "-C", folder]
+        if len(tar) > ARCHIVE_LIMIT:
+            raise SandboxUsageError(f"{len(tar) >> 20} MiB in one archive; the limit is 256 MiB")
+        result = await self.run(words, timeout=ARCHIVE_SECONDS, stdin=tar, cwd="/")
+        if not result.ok:
+            raise SandboxUsageError(f"could not unpack into {folder}: {_last_line(result)}")
 
-    async def _send(self, data: bytes) -> None:
-        # shielded: half a frame would make the stream useless
+    async def _archive(self, path: str) -> bytes:
+        folder, name = posixpath.split(path.rstrip("/"))
+        probe = await self.run(["test", "-d", path], timeout=ANSWER_LIMIT, cwd="/")
+        where, what = (path, ".") if probe.ok else (folder, name)
+        result = await self.run(
+            ["tar", "-cf", "-", "-C", where, "--", what],
+            timeout=ARCHIVE_SECONDS,
+            cwd="/",
+            output_limit=2 * ARCHIVE_LIMIT,
+        )
+        if not result.ok:
+            raise SandboxUsageError(f"could not pack {path}: {_last_line(result)}")
+        data = result.stdout.head + result.stdout.tail
+        if result.stdout.dropped or len(data) > ARCHIVE_LIMIT:
+            raise SandboxUsageError(f"{path} is over 256 MiB")
+        return data
+
+
+def _last_line(result: CommandResult) -> str:
+    return (result.stderr.text().strip().splitlines() or ["no reason given"])[-1]
+
+
+def _pack(source: Path) -> bytes:
+    if not source.exists():
+        raise SandboxUsageError(f"no file or folder {source}")
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for each in sorted(source.iterdir()) if source.is_dir() else [source]:
+            archive.add(each, each.name)
+    return buffer.getvalue()
+
+
+def _extract(tar: bytes, target: Path) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(fileobj=io.BytesIO(tar)) as archive:
         try:
-            with anyio.CancelScope(shield=True), anyio.fail_after(ANSWER_LIMIT):
-                await self._stream.send(data)
-        except TimeoutError:
-            raise self._lose("the supervisor does not read its stdin") from None
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            with anyio.CancelScope(shield=True):
-                await self._receive(1.0)  # raises SandboxLost with the supervisor's last words
-            raise self._lose("its container ended") from None
-
-    async def _receive(self, limit: float) -> Frame:
-        try:
-            with anyio.fail_after(limit):
-                while True:
-                    frame = self._incoming.next()
-                    if frame is not None:
-                        return frame
-                    self._incoming.feed(await self._stream.receive(1 << 20))
-        except TimeoutError:
-            raise self._lose(f"its supervisor gave no answer within {limit:.0f} s") from None
-        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            complaint = self._incoming.complaint.decode("utf-8", "replace").strip()
-            last = complaint.splitlines()[-1:] or ["no message"]
-            raise self._lose(f"its container ended ({last[0]})") from None
-
-    async def _wind_up(self) -> None:
-        """After a cancellation: stop the command and take its answer, or give the sandbox up."""
-        with anyio.CancelScope(shield=True):
-            try:
-                await self._send(encode(b"C"))
-                await self._receive(CANCEL_LIMIT)
-            except SandboxError:
-                self.lost = self.lost or "a cancelled command could not be stopped"
-
-    def _lose(self, reason: str) -> SandboxLost:
-        self.lost = self.lost or reason
-        return SandboxLost(f"{self.name}: {self.lost}")
-
-    async def _greet(self) -> None:
-        frame = await self._receive(READY_LIMIT)
-        if frame.kind != b"H" or frame.fields.get(b"v") != VERSION:
-            raise self._lose("an unknown supervisor answered")
-
-
-@cache
-def supervisor_source() -> str:
-    """The program that runs as PID 1."""
-    return (files("patchgym.sandbox") / "supervisor.py").read_text("utf-8")
-
-
-async def start_sandbox(
-    engine: Engine, name: str, spec: SandboxSpec, *, network: str, labels: Mapping[str, str]
-) -> Sandbox:
-    """Start a container called `name` and wait until its supervisor is ready.
-
-    Raises ImageError, EngineUnavailable, SandboxUnavailable; then the container may exist: remove
-    it by its name.
-    """
-    command = ["python3", "-I", "-S", "-c", supervisor_source(), *spec.disks]
-    config = _attached(spec, command, labels)
-    config["WorkingDir"] = "/"
-    config["HostConfig"] |= _limits(spec) | {"NetworkMode": network}
-    sandbox = Sandbox(name, spec, await _wrap(await engine.launch(name, config)))
-    try:
-        await sandbox._greet()
-    except BaseException as problem:
-        await anyio.aclose_forcefully(sandbox._stream)
-        if isinstance(problem, SandboxLost):
-            raise SandboxUnavailable(f"did not come up: {problem}") from problem
-        raise
-    return sandbox
-
-
-async def start_holder(
-    engine: Engine, name: str, spec: SandboxSpec, *, labels: Mapping[str, str]
-) -> anyio.abc.SocketStream:
-    """Start the parked container that owns a slot's network; it ends when the stream closes."""
-    config = _attached(spec, ["cat"], labels)
-    config["HostConfig"] |= {
-        "NetworkMode": "bridge" if spec.network else "none",
-        "PidsLimit": 8,
-        "Memory": 32 << 20,
-        # or the next lease inherits TIME_WAIT sockets and can't bind their ports
-        "Sysctls": {"net.ipv4.tcp_max_tw_buckets": "0"},
-    }
-    return await _wrap(await engine.launch(name, config))
-
-
-async def _wrap(connection: socket.socket) -> anyio.abc.SocketStream:
-    connection.setblocking(False)
-    if connection.family == socket.AF_UNIX:
-        return await anyio.abc.UNIXSocketStream.from_socket(connection)
-    return await anyio.abc.SocketStream.from_socket(connection)
-
-
-def _attached(spec: SandboxSpec, command: list[str], labels: Mapping[str, str]) -> dict[str, Any]:
-    """A container that lives as long as its owner's end of the stream, and leaves nothing."""
-    host: dict[str, Any] = {
-        "AutoRemove": True,
-        "CapDrop": ["ALL"],
-        "SecurityOpt": ["no-new-privileges"],
-        "ReadonlyRootfs": True,
-        "IpcMode": "private",
-        "LogConfig": {"Type": "none"},
-    }
-    if spec.runtime:
-        host["Runtime"] = spec.runtime
-    return {
-        "Image": spec.image,
-        "Entrypoint": command[:1],
-        "Cmd": command[1:],
-        "User": spec.user,
-        "Env": [f"{key}={value}" for key, value in spec.variables.items()],
-        "Labels": dict(labels),
-        "OpenStdin": True,
-        "StdinOnce": True,
-        "AttachStdin": True,
-        "AttachStdout": True,
-        "AttachStderr": True,
-        "Tty": False,
-        "HostConfig": host,
-    }
-
-
-def _limits(spec: SandboxSpec) -> dict[str, Any]:
-    uid, gid = spec.user.split(":")
-    shared = 16  # MiB of /dev/shm
-    # files live in memory: what processes were promised must not shrink when files grow
-    memory = (spec.memory_mib + sum(spec.disks.values()) + shared) << 20
-    return {
-        "Memory": memory,
-        "MemorySwap": memory,
-        "NanoCpus": math.ceil(spec.cpus * 1e9),
-        "PidsLimit": spec.pids,
-        "ShmSize": shared << 20,
-        "Ulimits": [{"Name": "core", "Soft": 0, "Hard": 0}],
-        "Tmpfs": {
-            path: f"rw,exec,nosuid,nodev,size={size}m,mode={mode},uid={uid},gid={gid}"
-            for path, size, mode in (
-                (path, size, "1777" if path == "/tmp" else "0755")
-                for path, size in spec.disks.items()
-            )
-        },
-    }
+            archive.extractall(target, filter="data")
+        except tarfile.FilterError as problem:
+            raise SandboxUsageError(f"refused to unpack: {problem}") from problem

@@ -6,16 +6,19 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
+import anyio.abc
 import anyio.lowlevel
 import anyio.to_thread
 
+from .attach import Endpoint, Tunnel, upgrade
 from .errors import EngineUnavailable, ImageError, SandboxError, SandboxUnavailable
 
 T = TypeVar("T")
@@ -26,6 +29,24 @@ Client = Any
 def _docker() -> Any:
     """The docker package, imported when first needed: it takes 0.2 s."""
     return import_module("docker")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageInfo:
+    """An image as the daemon knows it."""
+
+    id: str
+    """Its content id."""
+    tags: tuple[str, ...]
+    """Its names."""
+    architecture: str
+    """As Go names it: amd64, arm64, ..."""
+    size: int
+    """Bytes, all layers."""
+    labels: Mapping[str, str]
+    """Its labels."""
+    created: str
+    """When, as ISO 8601."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +67,23 @@ class Engine:
     Close it with `close()`; a closed engine opens again on the next call.
     """
 
-    def __init__(self, url: str | None = None, *, timeout: float = 60.0) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        certificates: Path | None = None,
+        timeout: float = 60.0,
+    ) -> None:
+        """`url` as in `Endpoint`; None takes DOCKER_HOST, DOCKER_CERT_PATH and their defaults."""
+        if url is None and certificates is None and os.environ.get("DOCKER_TLS_VERIFY"):
+            certificates = Path(os.environ.get("DOCKER_CERT_PATH") or "~/.docker").expanduser()
         self.url = url or os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+        self.endpoint = Endpoint(url=self.url, certificates=certificates)
         self.timeout = timeout
-        self.local = self.url.startswith("unix://")
+        self.local = self.endpoint.local
         self.creations = max(2 * (os.cpu_count() or 1), 2)
         """Most containers in creation at one time: more only adds latency."""
+        self._tunnel: Tunnel | None = None
         self._local = threading.local()
         self._lock = threading.Lock()
         self._clients: list[Client] = []
@@ -65,12 +97,62 @@ class Engine:
 
     async def image_id(self, tag: str) -> str | None:
         """Id of a local image, or None when it is not there."""
+        found = await self.image(tag)
+        return found.id if found else None
 
-        def inspect(client: Client) -> str | None:
-            images = client.images(name=tag)
-            return str(images[0]["Id"]) if images else None
+    async def image(self, tag: str) -> ImageInfo | None:
+        """A local image by tag, digest or id; None when it is not there."""
+
+        def inspect(client: Client) -> ImageInfo | None:
+            try:
+                return _image_info(client.inspect_image(tag))
+            except _docker().errors.ImageNotFound:
+                return None
 
         return await self._call(inspect)
+
+    async def images(self, labels: Mapping[str, str]) -> tuple[ImageInfo, ...]:
+        """All local images that carry `labels`."""
+        filters = {"label": [f"{key}={value}" for key, value in labels.items()]}
+
+        def listing(client: Client) -> tuple[ImageInfo, ...]:
+            ids = {item["Id"] for item in client.images(filters=filters)}
+            return tuple(_image_info(client.inspect_image(each)) for each in sorted(ids))
+
+        return await self._call(listing)
+
+    async def remove_image(self, tag: str) -> bool:
+        """Remove a tag, and the image with its last one; False when a container uses it."""
+
+        def remove(client: Client) -> bool:
+            try:
+                client.remove_image(tag)
+            except _docker().errors.ImageNotFound:
+                return True
+            except _docker().errors.APIError as problem:
+                if problem.status_code != 409:
+                    raise
+                return False
+            return True
+
+        return await self._call(remove)
+
+    async def derive(self, image: str, tar: bytes, tag: str, labels: Mapping[str, str]) -> str:
+        """A new image: `image` with an archive unpacked at its root. Returns its id."""
+
+        def derive(client: Client) -> str:
+            made = client.create_container(image, command=["none"], network_disabled=True)["Id"]
+            try:
+                client.put_archive(made, "/", tar)
+                return _commit(client, made, tag, labels)
+            finally:
+                client.remove_container(made, force=True, v=True)
+
+        return await self._call(derive, creating=True)
+
+    async def commit(self, name: str, tag: str, labels: Mapping[str, str]) -> str:
+        """A container's own layer as a new image. Returns its id."""
+        return await self._call(lambda client: _commit(client, name, tag, labels))
 
     async def registry_offers(self, tag: str, *, within: float) -> bool:
         """Whether a registry answers the daemon, and has `tag`; False after `within` seconds."""
@@ -89,25 +171,53 @@ class Engine:
 
         return await self._call(ask)
 
-    async def launch(self, name: str, config: Mapping[str, Any]) -> socket.socket:
+    async def launch(
+        self, name: str, config: Mapping[str, Any]
+    ) -> tuple[anyio.abc.ByteStream, bytes]:
         """Create, attach, start; returns the stream that joins its stdin, stdout and stderr.
 
-        Raises ImageError, EngineUnavailable, SandboxUnavailable. After an error, or when it is
-        cancelled, the container may exist: remove it by its name.
+        The bytes are the stream's first, if any came early. Raises ImageError, EngineUnavailable,
+        SandboxUnavailable. After an error, or when it is cancelled, the container may exist: remove
+        it by its name.
         """
-
-        def launch(client: Client) -> socket.socket:
-            made = client.create_container_from_config(dict(config), name=name)["Id"]
-            params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-            stream = _detach(client.attach_socket(made, params=params))
+        async with self._limiter(creating=True):
+            await self._call(
+                lambda client: client.create_container_from_config(dict(config), name=name)
+            )
+            path = f"/containers/{name}/attach?stdin=1&stdout=1&stderr=1&stream=1"
+            stream, early = await self._upgrade(path)
             try:
-                client.start(made)
+                await self._call(lambda client: client.start(name))
             except BaseException:
-                stream.close()
+                await anyio.aclose_forcefully(stream)
                 raise
-            return stream
+        return stream, early
 
-        return await self._call(launch, creating=True)
+    async def exec_start(
+        self, name: str, words: Sequence[str], *, environment: Sequence[str] = (), cwd: str = "/"
+    ) -> tuple[str, anyio.abc.ByteStream, bytes]:
+        """`docker exec`: its id, and its stream as that of `launch`."""
+
+        def create(client: Client) -> str:
+            made = client.exec_create(
+                name, list(words), stdin=True, environment=list(environment), workdir=cwd
+            )
+            return str(made["Id"])
+
+        number = await self._call(create)
+        stream, early = await self._upgrade(
+            f"/exec/{number}/start", b'{"Detach": false, "Tty": false}'
+        )
+        return number, stream, early
+
+    async def exec_exit_code(self, number: str) -> int | None:
+        """How an exec ended; None while it runs."""
+
+        def inspect(client: Client) -> int | None:
+            code = client.exec_inspect(number)["ExitCode"]
+            return None if code is None else int(code)
+
+        return await self._call(inspect)
 
     async def remove(self, name: str) -> None:
         """Remove a container by force; no error when it is gone already."""
@@ -120,6 +230,18 @@ class Engine:
                     raise
 
         await self._call(remove)
+
+    async def kill(self, name: str) -> None:
+        """SIGKILL to a container's PID 1; no error when it does not run."""
+
+        def kill(client: Client) -> None:
+            try:
+                client.kill(name)
+            except _docker().errors.APIError as problem:
+                if problem.status_code not in (404, 409):
+                    raise
+
+        await self._call(kill)
 
     async def gone(self, name: str, *, within: float) -> bool:
         """Wait until a container does not exist any more; False after `within` seconds."""
@@ -169,9 +291,25 @@ class Engine:
         """Close the connections. Call it when no call is in progress."""
         with self._lock:
             clients, self._clients = self._clients, []
+            tunnel, self._tunnel = self._tunnel, None
             self._local = threading.local()
         for client in clients:
             client.close()
+        if tunnel is not None:
+            tunnel.close()
+
+    async def _upgrade(self, path: str, body: bytes = b"") -> tuple[anyio.abc.ByteStream, bytes]:
+        def find() -> Endpoint:
+            with _sorted_errors(self.url):
+                self._client()
+                return self._reach()
+
+        endpoint = await anyio.to_thread.run_sync(find, limiter=self._limiter(creating=False))
+        try:
+            return await upgrade(endpoint, f"/v{self._version}{path}", body)
+        except OSError as problem:
+            reason = problem.strerror or problem
+            raise EngineUnavailable(f"no Docker daemon at {self.url}: {reason}") from problem
 
     async def _call(self, work: Callable[[Client], T], *, creating: bool = False) -> T:
         def call() -> T:
@@ -202,26 +340,55 @@ class Engine:
             self._clients.append(client)
         return client
 
+    def _reach(self) -> Endpoint:
+        """Where to connect: the endpoint, or this end of the ssh tunnel to it."""
+        if not self.url.startswith("ssh://"):
+            return self.endpoint
+        with self._lock:
+            if self._tunnel is not None and not self._tunnel.is_up():
+                self._tunnel.close()
+                self._tunnel = None
+            if self._tunnel is None:
+                self._tunnel = Tunnel(self.url)
+            return self._tunnel.endpoint
+
     def _new_client(self, *, timeout: float) -> Client:
-        if self.local:  # docker-py leaves its socket open when nobody listens
+        endpoint = self._reach()
+        if endpoint.local:  # docker-py leaves its socket open when nobody listens
             with socket.socket(socket.AF_UNIX) as probe:
-                probe.connect(self.url.removeprefix("unix://"))
+                probe.connect(endpoint.url.removeprefix("unix://"))
         docker = _docker()
-        kwargs = docker.utils.kwargs_from_env({**os.environ, "DOCKER_HOST": self.url})
-        version = self._version or "auto"
-        return docker.APIClient(**kwargs, version=version, timeout=timeout)
+        tls = None
+        if endpoint.certificates is not None:
+            folder = endpoint.certificates
+            tls = docker.tls.TLSConfig(
+                client_cert=(str(folder / "cert.pem"), str(folder / "key.pem")),
+                ca_cert=str(folder / "ca.pem"),
+                verify=True,
+            )
+        url = endpoint.url.replace("tcp://", "https://" if tls else "http://")
+        return docker.APIClient(
+            base_url=url, tls=tls or False, version=self._version or "auto", timeout=timeout
+        )
 
 
-def _detach(wrapped: Any) -> socket.socket:
-    """The plain socket under what `attach_socket` returns, ours alone."""
-    if not hasattr(wrapped, "fileno") or hasattr(wrapped, "context"):
-        raise EngineUnavailable("attach needs a unix or plain TCP connection to the daemon")
-    stream = socket.socket(fileno=os.dup(wrapped.fileno()))
-    response = getattr(wrapped, "_response", None)
-    if response is not None:
-        response.close()
-    wrapped.close()
-    return stream
+def _image_info(facts: Mapping[str, Any]) -> ImageInfo:
+    config = facts.get("Config") or {}
+    return ImageInfo(
+        id=str(facts["Id"]),
+        tags=tuple(facts.get("RepoTags") or ()),
+        architecture=str(facts.get("Architecture", "")),
+        size=int(facts.get("Size", 0)),
+        labels=dict(config.get("Labels") or {}),
+        created=str(facts.get("Created", "")),
+    )
+
+
+def _commit(client: Client, container: str, tag: str, labels: Mapping[str, str]) -> str:
+    repository, _, version = tag.rpartition(":")
+    conf = {"Labels": dict(labels), "Entrypoint": [], "Cmd": [], "Healthcheck": {"Test": ["NONE"]}}
+    made = client.commit(container, repository=repository, tag=version, conf=conf, pause=False)
+    return str(made["Id"])
 
 
 @contextmanager

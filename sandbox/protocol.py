@@ -6,22 +6,25 @@ The format is documented in `supervisor.py`, which can't import anything and so 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from .errors import SandboxUsageError
 from .result import CommandResult, Output
 
-VERSION = b"1"
+VERSION = b"2"
 FRAME_LIMIT = 256 << 20
 PIECE = 4 << 20
+ANSWER_LIMIT = 30.0  # seconds past a command's own limit until the supervisor counts as gone
+WINDOW = 1 << 20
+"""Bytes of streamed output that the supervisor sends ahead of our acknowledgements."""
 
 Fields = Iterable[tuple[bytes, bytes]]
 
 
-def encode(kind: bytes, fields: Fields = ()) -> bytes:
-    """One frame. Raises SandboxUsageError when it is over 256 MiB."""
-    parts = [kind]
+def encode(kind: bytes, number: int, fields: Fields = ()) -> bytes:
+    """One frame of request `number`. Raises SandboxUsageError when it is over 256 MiB."""
+    parts = [kind, struct.pack(">I", number)]
     for tag, data in fields:
         parts += (tag, struct.pack(">I", len(data)), data)
     size = sum(map(len, parts))
@@ -35,7 +38,9 @@ class Frame:
     """An answer of the supervisor."""
 
     kind: bytes
-    """One of H, D, F, E, K."""
+    """One of H, O, D, F, E, K."""
+    request: int
+    """Number of the request that it answers."""
     fields: dict[bytes, bytes]
     """Field bytes by tag."""
 
@@ -47,24 +52,22 @@ class Frame:
 def decode(body: bytes) -> Frame:
     """The frame in `body`, which comes without its length."""
     fields: dict[bytes, bytes] = {}
-    at = 1
+    (number,) = struct.unpack_from(">I", body, 1)
+    at = 5
     while at < len(body):
         (size,) = struct.unpack_from(">I", body, at + 1)
         fields[body[at : at + 1]] = body[at + 5 : at + 5 + size]
         at += 5 + size
-    return Frame(kind=body[:1], fields=fields)
+    return Frame(kind=body[:1], request=number, fields=fields)
 
 
-class Demultiplexer:
-    """Docker's attach stream to frames: stdout carries frames, stderr a crash message."""
+class StreamSplitter:
+    """Docker's attach stream to pieces of stdout (1) and stderr (2)."""
 
     def __init__(self) -> None:
         self._raw = bytearray()
-        self._out = bytearray()
-        self.complaint = b""
-        """The last bytes that the supervisor wrote to stderr."""
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         """Take bytes off the wire: stream:u8 zero:3 length:u32 bytes, repeated."""
         self._raw += data
         while len(self._raw) >= 8:
@@ -73,6 +76,21 @@ class Demultiplexer:
                 return
             piece = bytes(self._raw[8 : 8 + size])
             del self._raw[: 8 + size]
+            yield stream, piece
+
+
+class Demultiplexer:
+    """Docker's attach stream to frames: stdout carries frames, stderr a crash message."""
+
+    def __init__(self) -> None:
+        self._splitter = StreamSplitter()
+        self._out = bytearray()
+        self.complaint = b""
+        """The last bytes that the supervisor wrote to stderr."""
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes off the wire."""
+        for stream, piece in self._splitter.feed(data):
             if stream == 2:
                 self.complaint = (self.complaint + piece)[-2000:]
             else:
@@ -90,33 +108,37 @@ class Demultiplexer:
         return decode(body)
 
 
-def run_request(
+def run_fields(
     command: str | Sequence[str],
     *,
-    timeout: float,
+    timeout: float | None,
     cwd: str,
     environment: Iterable[tuple[str, str]],
     stdin: bytes,
     output_limit: int,
-    report: bool,
-) -> bytes:
-    """The R frame of a command; `timeout` in seconds, `output_limit` in bytes a stream."""
+    report: bool = False,
+    stream: bool = False,
+    stdin_open: bool = False,
+) -> list[tuple[bytes, bytes]]:
+    """The fields of an R frame; `timeout` in seconds, `output_limit` in bytes a stream."""
     if isinstance(command, str):
         words = [(b"c", _clean(command))]
     else:
         words = [(b"a", _clean(word)) for word in command]
-    if not words or timeout <= 0:
+    if not words or (timeout is not None and timeout <= 0):
         raise SandboxUsageError("a command needs at least one word and a timeout above 0")
-    fields = [
+    milliseconds = 0 if timeout is None else max(int(timeout * 1000), 1)
+    return [
         *words,
         *((b"e", _clean(f"{key}={value}")) for key, value in environment),
         (b"d", _clean(cwd)),
-        (b"t", b"%d" % max(int(timeout * 1000), 1)),
+        (b"t", b"%d" % milliseconds),
         (b"l", b"%d" % output_limit),
-        (b"p", b"1" if report else b"0"),
+        (b"p", b"%d" % report),
+        (b"s", b"%d" % stream),
+        (b"w", b"%d" % stdin_open),
         (b"i", stdin),
     ]
-    return encode(b"R", fields)
 
 
 def _clean(text: str) -> bytes:

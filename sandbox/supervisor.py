@@ -1,35 +1,46 @@
 """PID 1 of a sandbox: runs commands for the host over stdin and stdout, and lets none outlive it.
 
-Started as `python3 -I -S -c <this file> FOLDER...` (the writable folders, watched for fullness),
-by Python 3.7 or newer, standard library only. It must not import anything of patchgym.
+The static program in `native/` is what normally runs; this one serves where that can't be had, and
+makes the same promises. Started as `python3 -I -S -c <this file> FOLDER...` (the writable folders,
+watched for fullness), by Python 3.7 or newer, standard library only. It must not import anything
+of patchgym.
 
-The protocol (version 1), so that a program in another language can take this one's place:
+The protocol (version 2):
 
-    frame := length:u32 kind:u8 field*        length counts what follows it; integers big-endian
-    field := tag:u8 length:u32 bytes          numbers inside fields are decimal ASCII
+    frame := length:u32 kind:u8 id:u32 field*   length counts what follows it; big-endian
+    field := tag:u8 length:u32 bytes            numbers inside fields are decimal ASCII
 
-    host -> supervisor
+    host -> supervisor; the host chooses the ids
       R run     a argument (repeated) | c shell command; e KEY=VALUE (repeated), d folder,
-                i stdin, t timeout in ms, l bytes kept of each stream, p "1" give a report pipe
-      C cancel  no fields; the command in progress is killed as at its deadline
-      G get     f path, o offset, l length
-      P put     f path, b data, a "1" append, m octal mode
+                t timeout in ms (0: none), l bytes kept of each stream, i stdin,
+                w "1" stdin stays open, s "1" stream the output, p "1" give a report pipe,
+                u, g user and group (when PID 1 may change them)
+      C cancel  the command with this id is killed as at its deadline
+      I input   n id of the command, i data, z "1" the end of its stdin
+      A acknowledge  n id of the command, b bytes of streamed output that were used up
+      G get     f path, o offset, l length, u, g
+      P put     f path, b data, a "1" append, m octal mode, u, g
     supervisor -> host
-      H hello   v version; once, when ready
+      H hello   v version, k kind; once, when ready, with id 0
+      O output  n 1 or 2 (stdout, stderr), b data: of a streamed command, as it comes
       D done    x exit status | s signal; T timed out, C cancelled, O oom kills, L pids limit hits,
                 F "1" a folder is full, R "1" report cut, w wall us, u cpu us, m peak memory,
                 k processes killed, 1/2 head, 3/4 tail, 5/6 dropped of stdout/stderr, r report
       F file    b data (shorter than asked: the end)      E error   n errno, m message
-      K okay    a put is written
+      K okay    a put, or an input, is written
 
-Each R, G, P is answered by exactly one frame. One request at a time; only C may come during an R.
+R, I, G, P are each answered by exactly one frame of their id (R: after any O frames); answers
+come in any order. At most a window of streamed bytes goes unacknowledged; then the command waits.
 End of stdin means that the owner is gone, whatever is running: the supervisor exits, and with it,
 because it is PID 1, everything in the container.
 
-What holds: a deadline kills every process that was born during the command (not those that
-earlier commands left in the background, nor their children), however it forked or detached;
-exit statuses are collected in one place only; nobody inside can read or write this process's
-memory or descriptors (it is not dumpable); the kernel's OOM killer prefers commands to it.
+What holds: a deadline kills every process that the command started, however it forked or detached,
+and spares those of other commands. Whose a process is, is told by its ancestors, by its session,
+and by the cookie PATCHGYM_COMMAND in its environment; when no other command's process is alive,
+everything dies, whatever it says of itself. Exit statuses are collected in one place only; nobody
+inside can read or write this process's memory or descriptors (it is not dumpable); the kernel's
+OOM killer prefers commands to it. Outside a PID namespace of its own (the local fake) it kills
+nothing but its own descendants.
 """
 
 from __future__ import annotations
@@ -39,20 +50,24 @@ import fcntl
 import os
 import select
 import signal
+import stat
 import struct
 import sys
 import time
 
-VERSION = 1
+VERSION = 2
 CHUNK = 65536
+COMMANDS_LIMIT = 64  # commands in progress at one time
+WINDOW = 1 << 20  # bytes streamed but not yet acknowledged at which a command is made to wait
 REPORT_LIMIT = 16 << 20
 GRACE = 0.05  # seconds to wait for output that background processes still hold open
 KILL_ROUNDS = 0.4  # seconds of picking processes one by one, before everything is killed
 KILL_LIMIT = 0.8  # seconds until the answer is sent even if a process is stuck in the kernel
+SECRET = os.urandom(16).hex().encode()  # marks the cookies as ours
 
 
-def frame(kind: bytes, fields: list[tuple[bytes, object]]) -> bytes:
-    parts: list[bytes | bytearray] = [kind]
+def frame(kind: bytes, number: int, fields: list[tuple[bytes, object]]) -> bytes:
+    parts: list[bytes | bytearray] = [kind, struct.pack(">I", number)]
     for tag, value in fields:
         data = value if isinstance(value, (bytes, bytearray)) else str(value).encode()
         parts += [tag, struct.pack(">I", len(data)), data]
@@ -60,51 +75,63 @@ def frame(kind: bytes, fields: list[tuple[bytes, object]]) -> bytes:
     return struct.pack(">I", len(body)) + body
 
 
-def unpack(body: memoryview) -> list[tuple[bytes, memoryview]]:
-    fields, at = [], 1
-    while at < len(body):
-        (size,) = struct.unpack_from(">I", body, at + 1)
-        fields.append((bytes(body[at : at + 1]), body[at + 5 : at + 5 + size]))
-        at += 5 + size
-    return fields
+class Request:
+    """One frame of the host."""
+
+    def __init__(self, body: bytes) -> None:
+        self.kind = body[:1]
+        (self.number,) = struct.unpack_from(">I", body, 1)
+        self.fields: list[tuple[bytes, bytes]] = []
+        at = 5
+        while at < len(body):
+            (size,) = struct.unpack_from(">I", body, at + 1)
+            self.fields.append((body[at : at + 1], body[at + 5 : at + 5 + size]))
+            at += 5 + size
+        self.one = dict(self.fields)
+
+    def integer(self, tag: bytes, default: int) -> int:
+        return int(self.one.get(tag, default))
 
 
 class Channel:
-    """Frames over the two descriptors that lead to the host."""
+    """Frames over the two descriptors that lead to the host; never waits for it."""
 
     def __init__(self, source: int, sink: int) -> None:
-        self.source, self.sink, self.buffer = source, sink, bytearray()
+        self.source, self.sink = source, sink
+        self.incoming, self.outgoing = bytearray(), bytearray()
+        os.set_blocking(sink, False)
 
-    def send(self, kind: bytes, fields: list[tuple[bytes, object]]) -> None:
-        view = memoryview(frame(kind, fields))
-        try:
-            while view:
-                view = view[os.write(self.sink, view) :]
-        except OSError:
-            os._exit(0)
+    def send(self, kind: bytes, number: int, fields: list[tuple[bytes, object]]) -> None:
+        self.outgoing += frame(kind, number, fields)
+
+    def send_error(self, number: int, code: int, message: str) -> None:
+        self.send(b"E", number, [(b"n", code), (b"m", message)])
+
+    def flush(self) -> None:
+        while self.outgoing:
+            try:
+                wrote = os.write(self.sink, memoryview(self.outgoing)[: 1 << 20])
+            except BlockingIOError:
+                return
+            except OSError:
+                os._exit(0)
+            del self.outgoing[:wrote]
 
     def fill(self) -> None:
         data = os.read(self.source, 1 << 20)
         if not data:
             os._exit(0)  # the owner is gone: PID 1 takes everything with it
-        self.buffer += data
+        self.incoming += data
 
-    def next(self) -> memoryview | None:
-        if len(self.buffer) < 4:
+    def next(self) -> Request | None:
+        if len(self.incoming) < 4:
             return None
-        (size,) = struct.unpack_from(">I", self.buffer)
-        if len(self.buffer) < 4 + size:
+        (size,) = struct.unpack_from(">I", self.incoming)
+        if len(self.incoming) < 4 + size:
             return None
-        body = bytes(memoryview(self.buffer)[4 : 4 + size])
-        del self.buffer[: 4 + size]
-        return memoryview(body)
-
-    def receive(self) -> memoryview:
-        while True:
-            body = self.next()
-            if body is not None:
-                return body
-            self.fill()
+        body = bytes(memoryview(self.incoming)[4 : 4 + size])
+        del self.incoming[: 4 + size]
+        return Request(body)
 
 
 class Counters:
@@ -170,11 +197,19 @@ class Kept:
             self.dropped += extra
 
 
-def alive() -> dict[int, tuple[int, bytes]]:
-    """Every process but PID 1 and zombies: pid -> (parent, start time)."""
+class Process:
+    """One line of /proc."""
+
+    def __init__(self, pid: int, words: list[bytes]) -> None:
+        self.pid, self.parent, self.session = pid, int(words[1]), int(words[3])
+        self.started = words[19]
+
+
+def alive() -> dict[int, Process]:
+    """Every process but this one and zombies, by pid."""
     found = {}
     for name in os.listdir("/proc"):
-        if not name.isdigit() or name == "1":
+        if not name.isdigit() or int(name) == os.getpid():
             continue
         try:
             with open(f"/proc/{name}/stat", "rb") as file:
@@ -182,54 +217,16 @@ def alive() -> dict[int, tuple[int, bytes]]:
         except OSError:
             continue
         if words[0] not in (b"Z", b"X"):
-            found[int(name)] = (int(words[1]), words[19])
-    return found
+            found[int(name)] = Process(int(name), words)
+    if os.getpid() == 1:
+        return found
+    return {pid: each for pid, each in found.items() if _is_ours(each, found)}
 
 
-class Reaper:
-    """The only place that waits for children, so that no exit status is lost."""
-
-    def __init__(self) -> None:
-        self.main = 0
-        self.status: int | None = None
-
-    def reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if pid == self.main and self.status is None:
-                self.status = status
-
-    def kill_born_since(self, before: dict[int, tuple[int, bytes]]) -> int:
-        """SIGKILL all processes that are neither in `before` nor children of those."""
-        seen: set[int] = set()
-        started = time.monotonic()
-        while True:
-            self.reap()
-            now = alive()
-            kept = {pid for pid in now if pid in before and before[pid][1] == now[pid][1]}
-            targets = [pid for pid in now if not _under(pid, kept, now)]
-            if not targets or time.monotonic() - started > KILL_LIMIT:
-                return len(seen)
-            seen.update(targets)
-            if not kept or time.monotonic() - started > KILL_ROUNDS:
-                _signal(-1)  # at one stroke: a fork bomb can't outrun it
-            else:
-                for pid in targets:
-                    _signal(pid)
-            time.sleep(0.001)
-
-
-def _under(pid: int, kept: set[int], now: dict[int, tuple[int, bytes]]) -> bool:
-    while pid not in kept:
-        if pid not in now or now[pid][0] == pid:
-            return False
-        pid = now[pid][0]
-    return True
+def _is_ours(process: Process | None, found: dict[int, Process]) -> bool:
+    while process is not None and process.parent != os.getpid():
+        process = found.get(process.parent)
+    return process is not None
 
 
 def _signal(pid: int) -> None:
@@ -259,30 +256,46 @@ class Badness:
 class Command:
     """One command, from fork to the frame that tells its end."""
 
-    def __init__(self, fields: list[tuple[bytes, memoryview]]) -> None:
-        one = {tag: bytes(value) for tag, value in fields if tag not in (b"a", b"e")}
-        self.argv = [bytes(value) for tag, value in fields if tag == b"a"]
+    def __init__(self, request: Request, serial: int) -> None:
+        one = request.one
+        self.number, self.serial = request.number, serial
+        self.argv = [value for tag, value in request.fields if tag == b"a"]
         if b"c" in one:
             shell = b"/bin/bash" if os.path.exists("/bin/bash") else b"/bin/sh"
             self.argv = [shell, b"-c", one[b"c"]]
         self.environment = dict(os.environb)
-        for tag, value in fields:
+        for tag, value in request.fields:
             if tag == b"e":
-                key, _, text = bytes(value).partition(b"=")
+                key, _, text = value.partition(b"=")
                 self.environment[key] = text
+        self.environment[b"PATCHGYM_COMMAND"] = b"%s-%d" % (SECRET, serial)
         self.folder = one.get(b"d", b"/")
-        self.stdin = memoryview(one.get(b"i", b""))
-        self.seconds = int(one.get(b"t", b"60000")) / 1000
-        self.streams = [Kept(int(one.get(b"l", b"65536"))) for _ in range(2)]
+        self.user, self.group = request.integer(b"u", -1), request.integer(b"g", -1)
+        self.stdin = bytearray(one.get(b"i", b""))
+        self.stdin_open = one.get(b"w") == b"1"
+        self.stdin_request = 0
+        self.streams = [Kept(request.integer(b"l", 65536)) for _ in range(2)]
+        self.streaming, self.unacknowledged = one.get(b"s") == b"1", 0
         self.report = bytearray()
         self.report_cut = False
         self.wants_report = one.get(b"p") == b"1"
         self.timed_out = self.cancelled = False
         self.sources: dict[int, int] = {}
         self.feed = -1
+        self.pid, self.status, self.killed = 0, -1, 0
+        self.before = alive()
+        self.started = time.monotonic()
+        milliseconds = request.integer(b"t", 0)
+        self.deadline = self.started + milliseconds / 1000 if milliseconds else float("inf")
+        self.closing = float("inf")
+        self.marks: list[int] = []
 
-    def start(self, badness: Badness) -> int:
-        """Fork; returns the child's pid. Raises OSError when no process can be made."""
+    @property
+    def ended(self) -> bool:
+        return self.status >= 0
+
+    def start(self, badness: Badness) -> None:
+        """Fork. Raises OSError when no process can be made."""
         pipes = [os.pipe() for _ in range(4 if self.wants_report else 3)]
         ends = [pipes[0][0]] + [pair[1] for pair in pipes[1:]]
         badness.set(True)
@@ -299,11 +312,13 @@ class Command:
         badness.set(False)
         for end in ends:
             os.close(end)
+        self.pid = pid
         self.feed = pipes[0][1]
         self.sources = {pair[0]: index for index, pair in enumerate(pipes[1:])}
         for end in list(self.sources) + [self.feed]:
             os.set_blocking(end, False)
-        return pid
+        if not self.stdin and not self.stdin_open:
+            self.close_feed()
 
     def _become(self, ends: list[int]) -> None:
         try:
@@ -317,18 +332,25 @@ class Command:
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            if self.group >= 0:
+                os.setgroups([])
+                os.setgid(self.group)
+            if self.user >= 0:
+                os.setuid(self.user)
             os.chdir(self.folder)
             self._execute()
         except OSError as problem:
-            text = f"patchgym: {os.fsdecode(self.argv[0])}: {problem.strerror}\n"
+            missing = problem.errno == errno.ENOENT
+            reason = "command or folder not found" if missing else problem.strerror
+            text = f"patchgym: {os.fsdecode(self.argv[0])}: {reason}\n"
             os.write(2, text.encode("utf-8", "surrogateescape"))
-            os._exit(127 if problem.errno == errno.ENOENT else 126)
+            os._exit(127 if missing else 126)
         finally:
             os._exit(126)
 
     def _execute(self) -> None:
         """exec; not os.execvpe, which imports modules first, each time anew in every child."""
-        name, problem = self.argv[0], OSError(errno.ENOENT, "command not found")
+        name, problem = self.argv[0], OSError(errno.ENOENT, "not found")
         path = (
             [b""] if b"/" in name else self.environment.get(b"PATH", b"/usr/bin:/bin").split(b":")
         )
@@ -340,7 +362,11 @@ class Command:
                     problem = trouble
         raise problem
 
-    def take(self, end: int) -> bool:
+    def not_started(self, reason: str) -> None:
+        self.streams[1].add(f"patchgym: can't start a process: {reason}\n".encode())
+        self.status, self.stdin_open = 126 << 8, False
+
+    def take(self, end: int, channel: Channel) -> bool:
         """Read what a pipe has; False at its end."""
         try:
             data = os.read(end, CHUNK)
@@ -349,6 +375,9 @@ class Command:
         index = self.sources[end]
         if index < 2:
             self.streams[index].add(data)
+            if data and self.streaming:
+                channel.send(b"O", self.number, [(b"n", index + 1), (b"b", data)])
+                self.unacknowledged += len(data)
         elif len(self.report) + len(data) <= REPORT_LIMIT:
             self.report += data
         else:
@@ -358,162 +387,337 @@ class Command:
             del self.sources[end]
         return bool(data)
 
-    def drain(self) -> None:
+    def drain(self, channel: Channel) -> None:
         """Read what was written before the end, without waiting for more."""
         for end in list(self.sources):
             for _ in range(16):  # a pipe holds no more than 16 chunks
-                if not (select.select([end], [], [], 0)[0] and self.take(end)):
+                if not (select.select([end], [], [], 0)[0] and self.take(end, channel)):
                     break
 
-    def give(self) -> bool:
-        """Write what stdin's pipe takes; False when all is written or nobody reads."""
+    def add_input(self, request: Request, channel: Channel) -> None:
+        """More stdin from the host; it is answered when it is written."""
+        if self.feed < 0 or self.stdin_request:
+            channel.send_error(request.number, errno.EPIPE, "the command does not read its stdin")
+            return
+        self.stdin += request.one.get(b"i", b"")
+        self.stdin_open = request.one.get(b"z") != b"1"
+        self.stdin_request = request.number
+        self.give(channel)
+
+    def give(self, channel: Channel) -> None:
+        """Write what stdin's pipe takes."""
+        broken = False
         try:
-            self.stdin = self.stdin[os.write(self.feed, self.stdin[:CHUNK]) :]
+            if self.stdin:
+                del self.stdin[: os.write(self.feed, memoryview(self.stdin)[:CHUNK].tobytes())]
         except BlockingIOError:
-            pass
+            return
         except OSError:
-            self.stdin = self.stdin[:0]
-        if not self.stdin:
+            broken = True
+            self.stdin.clear()
+        if self.stdin:
+            return
+        if self.stdin_request and broken:
+            text = "the command does not read its stdin"
+            channel.send_error(self.stdin_request, errno.EPIPE, text)
+        elif self.stdin_request:
+            channel.send(b"K", self.stdin_request, [])
+        self.stdin_request = 0
+        if broken or not self.stdin_open:
+            self.close_feed()
+
+    def close_feed(self) -> None:
+        if self.feed >= 0:
             os.close(self.feed)
-            self.feed = -1
-        return bool(self.stdin)
+        self.feed = -1
 
     def close(self) -> None:
         for end in self.sources:
             os.close(end)
-        if self.feed >= 0:
-            os.close(self.feed)
+        self.sources = {}
+        self.close_feed()
+
+
+class Executioner:
+    """Reaps children, and kills what a command started."""
+
+    def __init__(self, commands: dict[int, Command]) -> None:
+        self.commands = commands
+
+    def reap(self) -> None:
+        """The only place that waits for children, so that no exit status is lost."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            for command in self.commands.values():
+                if command.pid == pid and not command.ended:
+                    command.status = status
+
+    def kill(self, victim: Command) -> int:
+        """SIGKILL all that the victim started, however it detached itself; returns how many."""
+        seen: set[int] = set()
+        started = time.monotonic()
+        while True:
+            self.reap()
+            now = alive()
+            company = self._has_company(victim, now)
+            targets = [
+                pid for pid in now if not (company and self._is_spared(victim, now[pid], now))
+            ]
+            if not targets or time.monotonic() - started > KILL_LIMIT:
+                return len(seen)
+            seen.update(targets)
+            alone = os.getpid() == 1
+            if alone and (not company or time.monotonic() - started > KILL_ROUNDS):
+                _signal(-1)  # at one stroke: a fork bomb can't outrun it
+            else:
+                for pid in targets:
+                    _signal(pid)
+            time.sleep(0.001)
+
+    def _others(self, victim: Command) -> list[Command]:
+        return [each for each in self.commands.values() if each is not victim]
+
+    def _has_company(self, victim: Command, now: dict[int, Process]) -> bool:
+        running = any(not other.ended for other in self._others(victim))
+        return running or any(_was_there(victim, each) for each in now.values())
+
+    def _is_spared(self, victim: Command, process: Process, now: dict[int, Process]) -> bool:
+        others = self._others(victim)
+        living = {other.pid for other in others if not other.ended}
+        each: Process | None = process
+        while each is not None:
+            if each.pid == victim.pid:
+                return False
+            if each.pid in living or _was_there(victim, each):
+                return True
+            each = now.get(each.parent)
+        if process.session in {other.pid for other in others}:
+            return True
+        serial = _cookie(process.pid)
+        return serial is not None and serial != victim.serial
+
+
+def _was_there(victim: Command, process: Process) -> bool:
+    then = victim.before.get(process.pid)
+    return then is not None and then.started == process.started
+
+
+def _cookie(pid: int) -> int | None:
+    """The serial of the command whose cookie a process carries."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            words = file.read().split(b"\0")
+    except OSError:
+        return None
+    mark = b"PATCHGYM_COMMAND=" + SECRET + b"-"
+    for word in words:
+        if word.startswith(mark) and word[len(mark) :].isdigit():
+            return int(word[len(mark) :])
+    return None
 
 
 class Supervisor:
-    """The loop: one request, one answer."""
+    """The loop. Nothing in it waits for a command, a file or the host."""
 
     def __init__(self, channel: Channel, wakeup: int, folders: list[str]) -> None:
         self.channel, self.wakeup, self.folders = channel, wakeup, folders
-        self.reaper, self.counters, self.badness = Reaper(), Counters(), Badness()
+        self.commands: dict[int, Command] = {}
+        self.executioner = Executioner(self.commands)
+        self.counters, self.badness, self.serials = Counters(), Badness(), 0
 
     def serve(self) -> None:
-        self.channel.send(b"H", [(b"v", VERSION)])
+        self.channel.send(b"H", 0, [(b"v", VERSION), (b"k", b"python")])
         while True:
-            body = self.channel.receive()
-            kind, fields = bytes(body[:1]), unpack(body)
+            self.channel.flush()
+            self.serve_once()
+
+    def serve_once(self) -> None:
+        poll, owners = select.poll(), {}
+        poll.register(self.wakeup, select.POLLIN)
+        poll.register(self.channel.source, select.POLLIN)
+        if self.channel.outgoing:
+            poll.register(self.channel.sink, select.POLLOUT)
+        for command in self.commands.values():
+            ends = [command.feed] if command.stdin and command.feed >= 0 else []
+            if not (command.streaming and command.unacknowledged >= WINDOW):
+                ends += list(command.sources)
+            for end in ends:
+                poll.register(end, select.POLLOUT if end == command.feed else select.POLLIN)
+                owners[end] = command
+        for end, _ in poll.poll(self.milliseconds_left()):
+            if end in owners and end == owners[end].feed:
+                owners[end].give(self.channel)
+            elif end in owners:
+                owners[end].take(end, self.channel)
+            elif end == self.wakeup:
+                os.read(end, 4096)
+                self.executioner.reap()
+            elif end == self.channel.source:
+                self.listen()
+        for command in [each for each in self.commands.values() if self.is_due(each)]:
+            self.finish(command)
+
+    def milliseconds_left(self) -> float | None:
+        ends = [each.closing if each.ended else each.deadline for each in self.commands.values()]
+        left = min(ends, default=float("inf")) - time.monotonic()
+        return None if left == float("inf") else min(max(left, 0) * 1000 + 1, 1000)
+
+    def is_due(self, command: Command) -> bool:
+        now = time.monotonic()
+        if command.cancelled or (command.ended and not command.sources):
+            return True
+        if command.ended:  # background processes may hold its pipes open
+            command.closing = min(command.closing, now + GRACE)
+            return now >= command.closing
+        command.timed_out = now >= command.deadline
+        return command.timed_out
+
+    def listen(self) -> None:
+        self.channel.fill()
+        while True:
+            request = self.channel.next()
+            if request is None:
+                return
             try:
-                if kind == b"R":
-                    self.run(Command(fields))
-                elif kind == b"G":
-                    self.get({tag: bytes(value) for tag, value in fields})
-                elif kind == b"P":
-                    self.put({tag: bytes(value) for tag, value in fields})
+                self.handle(request)
             except OSError as problem:
                 text = problem.strerror or str(problem)
-                self.channel.send(b"E", [(b"n", problem.errno or 0), (b"m", text)])
+                self.channel.send_error(request.number, problem.errno or 0, text)
 
-    def get(self, one: dict[bytes, bytes]) -> None:
-        with open(one[b"f"], "rb", buffering=0) as file:
-            data = os.pread(file.fileno(), int(one[b"l"]), int(one[b"o"]))
-        self.channel.send(b"F", [(b"b", data)])
+    def handle(self, request: Request) -> None:
+        if request.kind == b"R":
+            self.run(request)
+        elif request.kind == b"C" and request.number in self.commands:
+            self.commands[request.number].cancelled = True
+        elif request.kind in b"IA":
+            command = self.commands.get(request.integer(b"n", 0))
+            if request.kind == b"A":
+                if command is not None:
+                    command.unacknowledged -= request.integer(b"b", 0)
+            elif command is None:
+                raise OSError(errno.ESRCH, "the command has ended")
+            else:
+                command.add_input(request, self.channel)
+        elif request.kind == b"G":
+            self.get(request)
+        elif request.kind == b"P":
+            self.put(request)
 
-    def put(self, one: dict[bytes, bytes]) -> None:
-        path = one[b"f"]
-        append = one.get(b"a") == b"1"
-        if not append:
-            os.makedirs(os.path.dirname(path) or b".", exist_ok=True)
-        with open(path, "ab" if append else "wb", buffering=0) as file:
-            view = memoryview(one[b"b"])
-            while view:
-                view = view[file.write(view) :]
-            if b"m" in one:
-                os.fchmod(file.fileno(), int(one[b"m"], 8))
-        self.channel.send(b"K", [])
-
-    def run(self, command: Command) -> None:
-        before = alive()
-        marks = [self.counters.read("oom"), self.counters.read("pids"), self.counters.cpu_us()]
-        started = time.monotonic()
-        self.reaper.status = None
+    def get(self, request: Request) -> None:
+        with _AsUser(request):
+            handle = _open_regular(request.one[b"f"], os.O_RDONLY)
         try:
-            self.reaper.main = command.start(self.badness)
+            data = os.pread(handle, request.integer(b"l", 0), request.integer(b"o", 0))
+        finally:
+            os.close(handle)
+        self.channel.send(b"F", request.number, [(b"b", data)])
+
+    def put(self, request: Request) -> None:
+        path = request.one[b"f"]
+        append = request.one.get(b"a") == b"1"
+        flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC)
+        with _AsUser(request):
+            if not append:
+                os.makedirs(os.path.dirname(path) or b".", exist_ok=True)
+            handle = _open_regular(path, flags)
+        try:
+            view = memoryview(request.one.get(b"b", b""))
+            while view:
+                view = view[os.write(handle, view) :]
+            if b"m" in request.one:
+                os.fchmod(handle, int(request.one[b"m"], 8))
+        finally:
+            os.close(handle)
+        self.channel.send(b"K", request.number, [])
+
+    def run(self, request: Request) -> None:
+        if len(self.commands) >= COMMANDS_LIMIT:
+            raise OSError(errno.EAGAIN, "64 commands are in progress already")
+        self.serials += 1
+        command = Command(request, self.serials)
+        command.marks = self.marks()
+        self.commands[command.number] = command
+        try:
+            command.start(self.badness)
         except OSError as problem:
-            text = f"patchgym: can't start a process: {problem.strerror}\n"
-            command.streams[1].add(text.encode())
-            self.reaper.main, self.reaper.status = 0, 126 << 8
-        else:
-            self.watch(command, started + command.seconds)
-        killed = 0
+            command.not_started(problem.strerror or str(problem))
+
+    def marks(self) -> list[int]:
+        pids, ooms = self.counters.read("pids"), self.counters.read("oom")
+        return [ooms or 0, pids or 0, self.counters.cpu_us()]
+
+    def finish(self, command: Command) -> None:
         if command.timed_out or command.cancelled:
-            killed = self.reaper.kill_born_since(before)
-            command.drain()
+            command.killed = self.executioner.kill(command)
+        command.drain(self.channel)
         command.close()
-        self.finish(command, marks, time.monotonic() - started, killed)
+        del self.commands[command.number]
+        if command.stdin_request:
+            self.channel.send_error(command.stdin_request, errno.EPIPE, "the command has ended")
+        self.tell(command)
 
-    def watch(self, command: Command, deadline: float) -> None:
-        """Move bytes until the command has ended, or its time is up, or the host cancels."""
-        poll = select.poll()
-        poll.register(self.channel.source, select.POLLIN)
-        poll.register(self.wakeup, select.POLLIN)
-        for end in command.sources:
-            poll.register(end, select.POLLIN)
-        poll.register(command.feed, select.POLLOUT)
-        while command.sources or self.reaper.status is None:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                command.timed_out = self.reaper.status is None
-                return
-            ready = poll.poll(left * 1000 + 1)
-            for end, event in ready:
-                self.handle(command, poll, end, event)
-            if command.cancelled:
-                return
-            if self.reaper.status is None:
-                self.reaper.reap()
-                if self.reaper.status is not None:  # pipes may be held open by others
-                    deadline = min(deadline, time.monotonic() + GRACE)
-
-    def handle(self, command: Command, poll: select.poll, end: int, event: int) -> None:
-        if end == self.wakeup:
-            os.read(end, 4096)
-        elif end == self.channel.source:
-            self.channel.fill()
-            body = self.channel.next()
-            command.cancelled = body is not None and bytes(body[:1]) == b"C"
-        elif end == command.feed:
-            if event & select.POLLERR:
-                command.stdin = command.stdin[:0]
-            if not command.give():
-                poll.unregister(end)
-        elif not command.take(end):
-            poll.unregister(end)
-
-    def finish(
-        self, command: Command, marks: list[int | None], seconds: float, killed: int
-    ) -> None:
+    def tell(self, command: Command) -> None:
         fields: list[tuple[bytes, object]] = []
-        status = self.reaper.status
-        if status is not None and os.WIFEXITED(status):
+        status = command.status
+        if command.ended and os.WIFEXITED(status):
             fields.append((b"x", os.WEXITSTATUS(status)))
-        elif status is not None and not killed:
+        elif command.ended and not command.killed:
             fields.append((b"s", os.WTERMSIG(status)))
         for tag, flag in ((b"T", command.timed_out), (b"C", command.cancelled)):
             if flag:
                 fields.append((tag, 1))
-        ooms, pids = self.counters.read("oom"), self.counters.read("pids")
-        fields.append((b"O", (ooms or 0) - (marks[0] or 0)))
-        fields.append((b"L", (pids or 0) - (marks[1] or 0)))
+        marks = self.marks()
+        for index, tag in enumerate((b"O", b"L", b"u")):
+            fields.append((tag, marks[index] - command.marks[index]))
         fields.append((b"F", int(any(_full(folder) for folder in self.folders))))
         fields.append((b"R", int(command.report_cut)))
-        fields.append((b"w", int(seconds * 1e6)))
-        fields.append((b"u", self.counters.cpu_us() - (marks[2] or 0)))
+        fields.append((b"w", int((time.monotonic() - command.started) * 1e6)))
         peak = self.counters.read("peak")
         if peak is not None:
             fields.append((b"m", peak))
-        fields.append((b"k", killed))
+        fields.append((b"k", command.killed))
         for index, kept in enumerate(command.streams):
             kept.trim()
             fields.append((b"12"[index : index + 1], kept.head))
             fields.append((b"34"[index : index + 1], kept.tail))
             fields.append((b"56"[index : index + 1], kept.dropped))
         fields.append((b"r", command.report))
-        self.channel.send(b"D", fields)
+        self.channel.send(b"D", command.number, fields)
+
+
+class _AsUser:
+    """Files are opened as the user whose they are, when this process is another."""
+
+    def __init__(self, request: Request) -> None:
+        self.group, self.user = request.integer(b"g", -1), request.integer(b"u", -1)
+
+    def __enter__(self) -> None:
+        if self.group >= 0:
+            os.setegid(self.group)
+        if self.user >= 0:
+            os.seteuid(self.user)
+
+    def __exit__(self, *_: object) -> None:
+        if self.user >= 0:
+            os.seteuid(os.getuid())
+        if self.group >= 0:
+            os.setegid(os.getgid())
+
+
+def _open_regular(path: bytes, flags: int) -> int:
+    """Only regular files: opening a pipe or a device could wait for ever."""
+    handle = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(handle)
+        code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise OSError(code, os.strerror(code))
+    return handle
 
 
 def _full(folder: str) -> bool:
@@ -523,17 +727,26 @@ def _full(folder: str) -> bool:
         return False
 
 
-def forbid_inspection() -> None:
-    """PR_SET_DUMPABLE off: other processes of the same user can't trace this one or read it."""
+def _prctl(option: int, value: int) -> None:
     try:  # ctypes proper takes 5 ms of CPU to import
         import _ctypes
 
         prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
-        _ctypes.call_cdeclfunction(prctl, (4, 0, 0, 0, 0))
+        _ctypes.call_cdeclfunction(prctl, (option, value, 0, 0, 0))
     except (ImportError, AttributeError):
         import ctypes
 
-        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def forbid_inspection() -> None:
+    """PR_SET_DUMPABLE off: other processes of the same user can't trace this one or read it."""
+    _prctl(4, 0)
+
+
+def adopt_orphans() -> None:
+    """PR_SET_CHILD_SUBREAPER on: what detaches itself becomes our child, as under PID 1."""
+    _prctl(36, 1)
 
 
 def main() -> None:
@@ -552,6 +765,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a child may signal PID 1, but to no effect
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     supervisor = Supervisor(Channel(source, sink), read_end, sys.argv[1:])
+    if os.getpid() != 1:
+        adopt_orphans()
     forbid_inspection()
     supervisor.serve()
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from .group import Group, Member
 from .ledger import LedgerReader
@@ -59,16 +57,20 @@ def restore_groups(ledger: Path, store: TrajectoryStore, step: int) -> Restored:
         next_number=max((row["number"] for row in rows), default=-1) + 1,
         committed=committed,
         visits=tuple(
-            Visit(number=row["number"], task_id=row["task_id"], spread=_spread(row))
+            Visit(
+                number=row["number"],
+                task_id=row["task_id"],
+                spread=_spread(row["state"], row["reason"]),
+            )
             for row in rows
         ),
     )
 
 
-def _spread(row: Mapping[str, Any]) -> bool | None:
-    if row["state"] == "pending" or row["reason"] == "too_few":
+def _spread(state: str, reason: str) -> bool | None:
+    if state == "pending" or reason == "too_few":
         return None
-    return str(row["reason"]) != "no_spread"
+    return reason != "no_spread"
 
 
 def _load(group_id: str, task_id: str, number: int, members: str, store: TrajectoryStore) -> Group:

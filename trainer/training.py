@@ -64,9 +64,7 @@ class Training:
         self._clock = LearnerClock(self._board)
         self._queue = GroupQueue(config.group.per_step * (1 + config.group.max_staleness))
         self._ready = list(restored.ready)
-        self._order = RevisitOrder(
-            resources.train_tasks, config.run.seed, config.tasks.revisit
-        )
+        self._order = RevisitOrder(resources.train_tasks, config.run.seed, config.tasks.revisit)
         self._order.replay(restored.visits)
         self._book = GroupBook(
             self._order,

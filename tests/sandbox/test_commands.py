@@ -156,7 +156,7 @@ async def test_cancelled_command_is_killed_and_the_sandbox_goes_on(sandbox: Sand
     assert sandbox.lost is None
 
 
-async def test_concurrent_requests_take_turns(sandbox: Sandbox) -> None:
+async def test_concurrent_requests(sandbox: Sandbox) -> None:
     results: dict[int, CommandResult] = {}
 
     async def one(number: int) -> None:

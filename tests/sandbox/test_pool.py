@@ -21,7 +21,7 @@ from patchgym.sandbox import (
     SandboxSpec,
     SandboxUnavailable,
 )
-from patchgym.sandbox.pool import Core, Prepare, Waiter
+from patchgym.sandbox.pool_core import Core, Prepare, Waiter
 
 WAIT = 120.0
 
@@ -186,7 +186,7 @@ async def test_containers_die_with_their_owner(
 
 @pytest.mark.docker
 async def test_network_when_asked_for(docker_image: str) -> None:
-    async with Pool(SandboxSpec(image=docker_image, network=True), size=1) as pool:
+    async with Pool(SandboxSpec(image=docker_image, network="bridge"), size=1) as pool:
         async with pool.lease(timeout=WAIT) as sandbox:
             done = await sandbox.run("cat /proc/net/dev", timeout=20)
             assert "eth0:" in done.stdout.text()
@@ -213,19 +213,19 @@ async def test_errors_are_told_at_once(spec: SandboxSpec, tmp_path: Path) -> Non
 
 
 def test_core_decides_without_io() -> None:
-    core = Core(2)
+    core = Core(2, "image")
     assert core.start(0.0) == [Prepare(core.slots[0]), Prepare(core.slots[1])]
     trouble = SandboxUnavailable("no room")
     assert core.failed(core.slots[0], trouble, 1.0) == [Prepare(core.slots[0], 0.2)]
     assert core.failed(core.slots[0], trouble, 2.0) == [Prepare(core.slots[0], 0.4)]
     assert core.culprit(2.0) == "of 2 slots 1 making, 1 broken, last error: no room"
-    assert core.statistics().last_error == "no room"
+    assert core.statistics([]).last_error == "no room"
 
 
 async def test_core_wakes_waiters_whom_waiting_does_not_help() -> None:
-    core = Core(1)
+    core = Core(1, "image")
     core.start(0.0)
-    first, second = Waiter(0.0, ""), Waiter(0.0, "")
+    first, second = Waiter(0.0, "", "image"), Waiter(0.0, "", "image")
     core.request(first, 0.0)
     core.failed(core.slots[0], SandboxUnavailable("perhaps later"), 1.0)
     assert not first.woken.is_set()
@@ -241,17 +241,17 @@ def test_importing_is_cheap() -> None:
     assert done.stdout.split() == ["False", "False"]
 
 
-async def test_a_lost_stream_is_an_error(spec: SandboxSpec) -> None:
+async def test_a_lost_stream_is_an_error() -> None:
     """Bytes that are no frames end in SandboxLost, not in a hang."""
     import socket
 
-    from patchgym.sandbox import Sandbox
+    from patchgym.sandbox.link import Link
 
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    sandbox = Sandbox("x", spec, await anyio.abc.UNIXSocketStream.from_socket(ours))
+    link = Link("x", await anyio.abc.UNIXSocketStream.from_socket(ours))
     theirs.sendall(b"\x02\0\0\0\0\0\0\x05boom!")
     theirs.close()
     with pytest.raises(SandboxLost, match="boom!"):
-        await sandbox.run("true", timeout=5)
-    await sandbox.aclose()
+        await link.ask(b"G", [], b"F")
+    await link.aclose()

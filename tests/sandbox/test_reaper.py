@@ -45,7 +45,8 @@ async def test_sweep_takes_the_dead_and_spares_the_living(spec: SandboxSpec) -> 
     owners = {"patchgym-test-dead": dead_owner(), "patchgym-test-alive": current_owner()}
     for name, owner in owners.items():
         config = {"Image": spec.image, "Cmd": ["cat"], "OpenStdin": True, "Labels": owner.labels()}
-        (await engine.launch(name, config)).close()
+        stream, _ = await engine.launch(name, config)
+        await stream.aclose()
     try:
         removed = await sweep(engine)
         assert "patchgym-test-dead" in removed and "patchgym-test-alive" not in removed

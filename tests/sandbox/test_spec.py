@@ -9,7 +9,7 @@ import pytest
 import patchgym.sandbox
 from patchgym.sandbox import Output, SandboxSpec, SandboxUsageError
 from patchgym.sandbox import supervisor as inside
-from patchgym.sandbox.protocol import Demultiplexer, encode, run_request
+from patchgym.sandbox.protocol import Demultiplexer, encode, run_fields
 
 
 @pytest.mark.parametrize(
@@ -39,20 +39,22 @@ def test_output_text() -> None:
 
 
 def test_both_codecs_agree() -> None:
-    request = run_request(
+    fields = run_fields(
         ["a", "b c"], timeout=1.5, cwd="/x", environment=[("K", "V=W")], stdin=b"\0\1",
         output_limit=10, report=True,
     )  # fmt: skip
-    fields = inside.unpack(memoryview(request)[4:])
-    assert [bytes(value) for tag, value in fields if tag == b"a"] == [b"a", b"b c"]
-    assert {tag: bytes(value) for tag, value in fields if tag in b"edtlpi"} == {
+    request = inside.Request(encode(b"R", 7, fields)[4:])
+    assert (request.kind, request.number, request.fields) == (b"R", 7, fields)
+    assert [value for tag, value in fields if tag == b"a"] == [b"a", b"b c"]
+    assert {tag: request.one[tag] for tag in (b"e", b"d", b"t", b"l", b"p", b"i", b"s")} == {
         b"e": b"K=V=W", b"d": b"/x", b"t": b"1500", b"l": b"10", b"p": b"1", b"i": b"\0\1",
+        b"s": b"0",
     }  # fmt: skip
-    assert encode(b"C") == inside.frame(b"C", [])
+    assert encode(b"C", 1 << 31) == inside.frame(b"C", 1 << 31, [])
 
 
 def test_demultiplexer_takes_bytes_in_any_pieces() -> None:
-    frames = inside.frame(b"F", [(b"b", b"x" * 300)]) + inside.frame(b"K", [])
+    frames = inside.frame(b"F", 1, [(b"b", b"x" * 300)]) + inside.frame(b"K", 2, [])
     wire = b"".join(
         struct.pack(">BxxxI", 1, len(piece)) + piece for piece in (frames[:100], frames[100:])
     )
@@ -62,8 +64,8 @@ def test_demultiplexer_takes_bytes_in_any_pieces() -> None:
         for at in range(0, len(wire), size):
             incoming.feed(wire[at : at + size])
             while (frame := incoming.next()) is not None:
-                found.append(frame.kind)
-        assert found == [b"F", b"K"] and incoming.complaint == b"oops"
+                found.append((frame.kind, frame.request))
+        assert found == [(b"F", 1), (b"K", 2)] and incoming.complaint == b"oops"
 
 
 def test_kept_output_drops_the_middle() -> None:
@@ -79,6 +81,4 @@ def test_kept_output_drops_the_middle() -> None:
 def test_zero_bytes_are_refused() -> None:
     for words in (["a\0b"], "a\0b"):
         with pytest.raises(SandboxUsageError):
-            run_request(
-                words, timeout=1, cwd="/", environment=(), stdin=b"", output_limit=1, report=False
-            )
+            run_fields(words, timeout=1, cwd="/", environment=(), stdin=b"", output_limit=1)

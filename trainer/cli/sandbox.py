@@ -45,7 +45,9 @@ def run(words: Sequence[str]) -> int:
 
 async def _run(image: str, command: list[str], timeout: float, network: bool) -> CommandResult:
     tag = await ensure_base() if image == "auto" else image
-    async with Pool(SandboxSpec(image=tag, network=network), size=1) as pool:
+    async with Pool(
+        SandboxSpec(image=tag, network="bridge" if network else "none"), size=1
+    ) as pool:
         async with pool.lease(timeout=120) as sandbox:
             return await sandbox.run(command, timeout=timeout)
 

@@ -1,0 +1,151 @@
+"""Starts containers: sandboxes, and the holders of their networks."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import anyio.abc
+
+from .container import Connection, Sandbox
+from .engine import Engine
+from .errors import SandboxLost, SandboxUnavailable
+from .link import Link
+from .shell_link import ShellLink
+from .spec import SandboxSpec
+from .supervised import Supervised
+
+SNAPSHOTS = "patchgym/snapshot"
+SNAPSHOT_LABEL = "patchgym.snapshot"
+"""Label of snapshots' images; its value is what the sandbox started from."""
+SHARED_MEMORY = 16  # MiB of /dev/shm
+
+
+async def start_sandbox(
+    engine: Engine,
+    name: str,
+    spec: SandboxSpec,
+    *,
+    image: str,
+    supervised: Supervised,
+    network: str,
+    labels: Mapping[str, str],
+) -> Sandbox:
+    """Start a container called `name` and wait until its supervisor is ready.
+
+    Raises ImageError, EngineUnavailable, SandboxUnavailable; then the container may exist: remove
+    it by its name.
+    """
+    config = _attached(spec, supervised, supervised.command(tuple(spec.disks)), labels)
+    config["HostConfig"] |= _limits(spec) | {"NetworkMode": network}
+    stream, early = await engine.launch(name, config)
+    connection: Connection
+    if supervised.kind == "shell":
+        connection = ShellLink(name, engine, stream)
+    else:
+        connection = await _greeted(Link(name, stream, early))
+
+    async def commit() -> str:
+        tag = f"{SNAPSHOTS}:{secrets.token_hex(8)}"
+        await engine.commit(name, tag, {SNAPSHOT_LABEL: image})
+        return tag
+
+    return Sandbox(name, spec, connection, image=image, commit=commit)
+
+
+async def start_holder(
+    engine: Engine,
+    name: str,
+    spec: SandboxSpec,
+    *,
+    supervised: Supervised,
+    labels: Mapping[str, str],
+) -> anyio.abc.ByteStream:
+    """Start the parked container that owns a slot's network; it ends when the stream closes."""
+    config = _attached(spec, supervised, supervised.command(()), labels)
+    config["HostConfig"] |= {
+        "NetworkMode": "bridge" if spec.network == "bridge" else "none",
+        "PidsLimit": 8,
+        "Memory": 32 << 20,
+        # or the next lease inherits TIME_WAIT sockets and can't bind their ports
+        "Sysctls": {"net.ipv4.tcp_max_tw_buckets": "0"},
+    }
+    stream, _ = await engine.launch(name, config)
+    return stream
+
+
+async def _greeted(link: Link) -> Link:
+    try:
+        await link.greet()
+    except BaseException as problem:
+        await link.aclose()
+        if isinstance(problem, SandboxLost):
+            raise SandboxUnavailable(f"did not come up: {problem}") from problem
+        raise
+    return link
+
+
+def _attached(
+    spec: SandboxSpec, supervised: Supervised, command: list[str], labels: Mapping[str, str]
+) -> dict[str, Any]:
+    """A container that lives as long as its owner's end of the stream, and leaves nothing."""
+    host: dict[str, Any] = {
+        "AutoRemove": True,
+        "CapDrop": ["ALL"],
+        "SecurityOpt": ["no-new-privileges"],
+        "ReadonlyRootfs": True,
+        "IpcMode": "private",
+        "LogConfig": {"Type": "none"},
+    }
+    if spec.switch_user:
+        host["CapAdd"] = ["SETUID", "SETGID", "KILL"]
+    if spec.runtime:
+        host["Runtime"] = spec.runtime
+    return {
+        "Image": supervised.image,
+        "Entrypoint": command[:1],
+        "Cmd": command[1:],
+        "User": "0:0" if spec.switch_user else spec.user,
+        "WorkingDir": "/",
+        "Env": [f"{key}={value}" for key, value in spec.variables.items()],
+        "Labels": dict(labels),
+        "OpenStdin": True,
+        "StdinOnce": True,
+        "AttachStdin": True,
+        "AttachStdout": True,
+        "AttachStderr": True,
+        "Tty": False,
+        "HostConfig": host,
+    }
+
+
+def _limits(spec: SandboxSpec) -> dict[str, Any]:
+    # files live in memory: what processes were promised must not shrink when files grow
+    memory = (spec.memory_mib + sum(spec.disks.values()) + SHARED_MEMORY) << 20
+    limits: dict[str, Any] = {
+        "Memory": memory,
+        "MemorySwap": memory,
+        "NanoCpus": math.ceil(spec.cpus * 1e9),
+        "PidsLimit": spec.pids,
+        "ShmSize": SHARED_MEMORY << 20,
+        "Ulimits": [{"Name": "core", "Soft": 0, "Hard": 0}],
+    }
+    if spec.writable_root:
+        limits["ReadonlyRootfs"] = False
+        largest = spec.disk_mib << 20
+        limits["Ulimits"].append({"Name": "fsize", "Soft": largest, "Hard": largest})
+    else:
+        limits["Tmpfs"] = _tmpfs(spec)
+    return limits
+
+
+def _tmpfs(spec: SandboxSpec) -> dict[str, str]:
+    uid, gid = spec.user.split(":")
+    modes = {path: "1777" if path == "/tmp" else "0755" for path in spec.disks}
+    return {
+        path: f"rw,exec,nosuid,nodev,size={size}m,mode={modes[path]},uid={uid},gid={gid}"
+        for path, size in spec.disks.items()
+    }
