@@ -15,7 +15,7 @@ from .engine import Engine
 from .errors import SandboxLost, SandboxUnavailable
 from .link import Link
 from .shell_link import ShellLink
-from .spec import SandboxSpec
+from .spec import PROXY_PORT, SandboxSpec
 from .supervised import Supervised
 
 SNAPSHOTS = "patchgym/snapshot"
@@ -63,9 +63,14 @@ async def start_holder(
     *,
     supervised: Supervised,
     labels: Mapping[str, str],
-) -> anyio.abc.ByteStream:
-    """Start the parked container that owns a slot's network; it ends when the stream closes."""
-    config = _attached(spec, supervised, supervised.command(()), labels)
+) -> tuple[anyio.abc.ByteStream, bytes]:
+    """Start the parked container that owns a slot's network; it ends when the stream closes.
+
+    With an allow-list, the stream and its first bytes are for a `Proxy` to serve.
+    """
+    listed = isinstance(spec.network, tuple)
+    command = supervised.relay(PROXY_PORT) if listed else supervised.command(())
+    config = _attached(spec, supervised, command, labels)
     config["HostConfig"] |= {
         "NetworkMode": "bridge" if spec.network == "bridge" else "none",
         "PidsLimit": 8,
@@ -73,8 +78,7 @@ async def start_holder(
         # or the next lease inherits TIME_WAIT sockets and can't bind their ports
         "Sysctls": {"net.ipv4.tcp_max_tw_buckets": "0"},
     }
-    stream, _ = await engine.launch(name, config)
-    return stream
+    return await engine.launch(name, config)
 
 
 async def _greeted(link: Link) -> Link:

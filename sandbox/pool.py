@@ -19,11 +19,18 @@ import anyio.abc
 
 from .container import Sandbox, SandboxSnapshot
 from .engine import Engine
-from .errors import EngineUnavailable, LeaseTimeout, SandboxError, SandboxUsageError
+from .errors import (
+    EngineUnavailable,
+    LeaseTimeout,
+    PatchgymError,
+    SandboxError,
+    SandboxUsageError,
+)
 from .launch import start_holder, start_sandbox
 from .pool_core import Core, PoolStatistics, Prepare, Slot, Source, Waiter, Work, worst
+from .proxy import Proxy
 from .reaper import current_owner, sweep
-from .spec import SandboxSpec
+from .spec import PROXY_PORT, SandboxSpec
 from .supervised import Supervised, supervise
 
 REMOVAL_LIMIT = 15.0  # seconds for a container to go by itself before it is removed by force
@@ -140,15 +147,17 @@ class Pool:
         """A snapshot."""
         return self._core.statistics([engine.url for engine in self.engines])
 
-    async def _visit_hosts(self) -> list[SandboxError | None]:
+    async def _visit_hosts(self) -> list[PatchgymError | None]:
         """Sweep every host and look for the image; what went wrong on each."""
-        problems: list[SandboxError | None] = [None] * len(self.engines)
+        problems: list[PatchgymError | None] = [None] * len(self.engines)
 
         async def visit(host: int) -> None:
             try:
                 await sweep(self.engines[host])
-                await self._supervise(host, self.spec.image)
-            except SandboxError as error:
+                supervised = await self._supervise(host, self.spec.image)
+                if isinstance(self.spec.network, tuple):
+                    supervised.relay(PROXY_PORT)  # or say now that there is none
+            except PatchgymError as error:
                 problems[host] = error
 
         async with anyio.create_task_group() as tasks:
@@ -243,13 +252,15 @@ class Pool:
 
     async def _hold(self, slot: Slot, supervised: Supervised) -> tuple[str, anyio.abc.ByteStream]:
         name = self._name(slot, "net")
-        stream = await start_holder(
+        stream, early = await start_holder(
             self.engines[slot.host],
             name,
             self.spec,
             supervised=supervised,
             labels=self._labels(slot, name),
         )
+        if isinstance(self.spec.network, tuple) and self._tasks is not None:
+            self._tasks.start_soon(Proxy(stream, early, self.spec.network).serve)
         return name, stream
 
     async def _forget(self, slot: Slot, name: str) -> None:

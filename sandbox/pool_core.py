@@ -24,7 +24,7 @@ import anyio
 import anyio.abc
 
 from .container import Sandbox, SandboxSnapshot
-from .errors import EngineUnavailable, ImageError, SandboxError
+from .errors import EngineUnavailable, ImageError, PatchgymError, SandboxError
 
 FIRST_PAUSE = 0.2  # seconds before a slot that failed tries again; doubles each time
 LONGEST_PAUSE = 10.0
@@ -326,6 +326,6 @@ class Core:
         return work
 
 
-def worst(errors: Sequence[SandboxError]) -> SandboxError:
+def worst(errors: Sequence[PatchgymError]) -> PatchgymError:
     """The error to tell when every host failed: a daemon that is not there comes first."""
     return next((e for e in errors if isinstance(e, EngineUnavailable)), errors[0])

@@ -52,8 +52,8 @@ class SandboxSpec:
     that bring their own work tree. There is no limit then to the sum of the files."""
     network: Literal["none", "bridge"] | tuple[str, ...] = "none"
     """none leaves only a loopback interface; bridge joins Docker's default bridge; a tuple of host
-    names (`*.example.org` for all under one) lets HTTP and HTTPS through to those alone, by a proxy
-    that the environment names."""
+    names (`*.example.org` for all under one; `:port` for other ports than 80 and 443) lets HTTP and
+    HTTPS through to those alone, by a proxy that the environment names."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Extra environment of every command."""
     runtime: str | None = None

@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Literal
 
 from .engine import Engine
-from .errors import ImageError, SandboxUnavailable
+from .errors import ImageError, SandboxUnavailable, SandboxUsageError
 from .spec import SandboxSpec
 
 PLACE = "/.patchgym/supervisor"
@@ -42,6 +42,15 @@ class Supervised:
         if self.kind == "python":
             return ["python3", "-I", "-S", "-c", supervisor_source(), *folders]
         return ["sh", "-c", "while read -r _; do :; done"]
+
+    def relay(self, port: int) -> list[str]:
+        """The program that carries a port's connections to the owner."""
+        if self.kind != "static":
+            raise SandboxUsageError(
+                "an allow-list needs the static supervisor, which is not to be had here: "
+                "use network='none' or 'bridge'"
+            )
+        return [PLACE, "--relay", str(port)]
 
 
 async def supervise(engine: Engine, spec: SandboxSpec, image: str) -> Supervised:

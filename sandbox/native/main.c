@@ -191,8 +191,8 @@ static void move_pipes(void) {
 }
 
 int main(int argc, char **argv) {
-    (void)argc;
     move_pipes();
+    if (argc == 3 && !strcmp(argv[1], "--relay")) relay(source, sink, atoi(argv[2]));
     sigset_t mask;
     sigemptyset(&mask);
     sigaddset(&mask, SIGCHLD);

@@ -9,6 +9,7 @@
  *   processes.c  who lives in the container, and who must die at a command's deadline
  *   files.c      reading and writing files for the host
  *   counters.c   the container's own cgroup files
+ *   relay.c      another job of the same program: the way out of a network with an allow-list
  */
 #ifndef PATCHGYM_SUPERVISOR_H
 #define PATCHGYM_SUPERVISOR_H
@@ -135,6 +136,9 @@ void command_tell(Command *command, char *const *folders); /* frees it */
 void answer_get(Frame frame);
 void answer_put(Frame frame);
 bool any_full(char *const *folders);
+
+/* relay.c */
+void relay(int source, int sink, int port) __attribute__((noreturn));
 
 /* main.c */
 void set_badness(bool child);
