@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -88,12 +88,18 @@ class Engine:
         self._lock = threading.Lock()
         self._clients: list[Client] = []
         self._version: str | None = None
+        self._podman = False
         self._loop: object = None
         self._limiters: tuple[anyio.CapacityLimiter, anyio.CapacityLimiter]
 
     async def ping(self) -> str:
         """The daemon's version. Raises EngineUnavailable."""
         return await self._call(lambda client: str(client.version()["Version"]))
+
+    async def is_podman(self) -> bool:
+        """Whether it is Podman that answers, which takes most but not all of what Docker does."""
+        await self._call(lambda client: None)
+        return self._podman
 
     async def image_id(self, tag: str) -> str | None:
         """Id of a local image, or None when it is not there."""
@@ -160,7 +166,7 @@ class Engine:
         def ask(_: Client) -> bool:
             from requests.exceptions import RequestException
 
-            client = self._new_client(timeout=within)
+            client = self._new_client(timeout=within, version=self._version or "1.41")
             try:
                 client.inspect_distribution(tag)
             except (_docker().errors.APIError, RequestException):
@@ -327,6 +333,10 @@ class Engine:
         return self._limiters[0 if creating else 1]
 
     def _client(self) -> Client:
+        endpoint = self._reach()
+        if endpoint.local:  # docker-py leaves its socket open when nobody listens
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(endpoint.url.removeprefix("unix://"))
         client: Client | None = getattr(self._local, "client", None)
         if client is None:
             client = self._connect()
@@ -334,9 +344,14 @@ class Engine:
         return client
 
     def _connect(self) -> Client:
-        client = self._new_client(timeout=self.timeout)
+        if self._version is None:
+            with closing(self._new_client(timeout=self.timeout, version="1.41")) as probe:
+                facts = probe.version(api_version=False)
+            parts = facts.get("Components") or ()
+            self._podman = any(str(part.get("Name")).startswith("Podman") for part in parts)
+            self._version = str(facts["ApiVersion"])
+        client = self._new_client(timeout=self.timeout, version=self._version)
         with self._lock:
-            self._version = str(client.api_version)
             self._clients.append(client)
         return client
 
@@ -352,11 +367,8 @@ class Engine:
                 self._tunnel = Tunnel(self.url)
             return self._tunnel.endpoint
 
-    def _new_client(self, *, timeout: float) -> Client:
+    def _new_client(self, *, timeout: float, version: str) -> Client:
         endpoint = self._reach()
-        if endpoint.local:  # docker-py leaves its socket open when nobody listens
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.connect(endpoint.url.removeprefix("unix://"))
         docker = _docker()
         tls = None
         if endpoint.certificates is not None:
@@ -367,9 +379,9 @@ class Engine:
                 verify=True,
             )
         url = endpoint.url.replace("tcp://", "https://" if tls else "http://")
-        return docker.APIClient(
-            base_url=url, tls=tls or False, version=self._version or "auto", timeout=timeout
-        )
+        client = docker.APIClient(base_url=url, tls=tls or False, version=version, timeout=timeout)
+        client.trust_env = False  # or REQUESTS_CA_BUNDLE would replace the endpoint's own CA
+        return client
 
 
 def _image_info(facts: Mapping[str, Any]) -> ImageInfo:

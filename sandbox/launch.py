@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import anyio
@@ -22,6 +23,9 @@ SNAPSHOTS = "patchgym/snapshot"
 SNAPSHOT_LABEL = "patchgym.snapshot"
 """Label of snapshots' images; its value is what the sandbox started from."""
 SHARED_MEMORY = 16  # MiB of /dev/shm
+# Engines differ in their defaults. nproc counts a user's processes on the whole machine, so it is
+# wide: the pids limit is what holds. Podman asks for more of it than some services may have.
+ULIMITS: Mapping[str, int] = MappingProxyType({"core": 0, "nofile": 16384, "nproc": 32768})
 
 
 async def start_sandbox(
@@ -40,7 +44,11 @@ async def start_sandbox(
     it by its name.
     """
     config = _attached(spec, supervised, supervised.command(tuple(spec.disks)), labels)
-    config["HostConfig"] |= _limits(spec) | {"NetworkMode": network}
+    limits = _limits(spec)
+    if not spec.writable_root:
+        # Podman knows the owner as "the user of the container" only
+        limits["Tmpfs"] = _tmpfs(spec, owned=not await engine.is_podman())
+    config["HostConfig"] |= limits | {"NetworkMode": network}
     stream, early = await engine.launch(name, config)
     connection: Connection
     if supervised.kind == "shell":
@@ -103,9 +111,11 @@ def _attached(
         "ReadonlyRootfs": True,
         "IpcMode": "private",
         "LogConfig": {"Type": "none"},
+        "Ulimits": [_ulimit(name, size) for name, size in ULIMITS.items()],
     }
-    if spec.switch_user:
-        host["CapAdd"] = ["SETUID", "SETGID", "KILL"]
+    switching = ("SETUID", "SETGID", "KILL") if spec.switch_user else ()
+    if switching or spec.capabilities:
+        host["CapAdd"] = sorted({*switching, *spec.capabilities})
     if spec.runtime:
         host["Runtime"] = spec.runtime
     return {
@@ -135,21 +145,24 @@ def _limits(spec: SandboxSpec) -> dict[str, Any]:
         "NanoCpus": math.ceil(spec.cpus * 1e9),
         "PidsLimit": spec.pids,
         "ShmSize": SHARED_MEMORY << 20,
-        "Ulimits": [{"Name": "core", "Soft": 0, "Hard": 0}],
     }
     if spec.writable_root:
         limits["ReadonlyRootfs"] = False
-        largest = spec.disk_mib << 20
-        limits["Ulimits"].append({"Name": "fsize", "Soft": largest, "Hard": largest})
-    else:
-        limits["Tmpfs"] = _tmpfs(spec)
+        # (an update replaces the list as a whole)
+        sizes = {**ULIMITS, "fsize": spec.disk_mib << 20}
+        limits["Ulimits"] = [_ulimit(name, size) for name, size in sizes.items()]
     return limits
 
 
-def _tmpfs(spec: SandboxSpec) -> dict[str, str]:
+def _ulimit(name: str, size: int) -> dict[str, str | int]:
+    return {"Name": name, "Soft": size, "Hard": size}
+
+
+def _tmpfs(spec: SandboxSpec, *, owned: bool) -> dict[str, str]:
     uid, gid = spec.user.split(":")
-    modes = {path: "1777" if path == "/tmp" else "0755" for path in spec.disks}
+    private = f"mode=0755,uid={uid},gid={gid}" if owned else "mode=0755,U"
+    options = {path: "mode=1777" if path == "/tmp" else private for path in spec.disks}
     return {
-        path: f"rw,exec,nosuid,nodev,size={size}m,mode={modes[path]},uid={uid},gid={gid}"
+        path: f"rw,exec,nosuid,nodev,size={size}m,{options[path]}"
         for path, size in spec.disks.items()
     }

@@ -37,7 +37,10 @@ class Exchange:
 class Link:
     """One supervisor. Methods raise SandboxLost once it is gone, however that came about."""
 
-    def __init__(self, name: str, stream: anyio.abc.ByteStream, early: bytes = b"") -> None:
+    def __init__(
+        self, name: str, stream: anyio.abc.ByteStream, early: bytes = b"", *, plain: bool = False
+    ) -> None:
+        """`early` bytes of the stream were read already; a `plain` one is not Docker's."""
         self.name = name
         """Of the container, for messages."""
         self.lost: str | None = None
@@ -45,7 +48,7 @@ class Link:
         self.kind = ""
         """What the supervisor calls itself: static or python."""
         self._stream = stream
-        self._incoming = Demultiplexer()
+        self._incoming = Demultiplexer(plain=plain)
         self._incoming.feed(early)
         self._writing = anyio.Lock()
         self._reading = False
@@ -166,12 +169,15 @@ class Link:
         raw = self._stream.extra(anyio.abc.SocketAttribute.raw_socket, None)
         if raw is None or self.lost:
             return self.lost is None
+        probe = socket.socket(fileno=raw.fileno())  # raw may be a wrapper that can't receive
         try:
-            return raw.recv(1, PEEK) != b""
+            return probe.recv(1, PEEK) != b""
         except BlockingIOError:
             return True
         except OSError:
             return False
+        finally:
+            probe.detach()
 
     async def _progress(self, exchange: Exchange) -> None:
         """Read, or wait for the one who reads."""

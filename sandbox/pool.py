@@ -245,8 +245,10 @@ class Pool:
         if isinstance(source, SandboxSnapshot):
             try:
                 await sandbox.restore(source)
-            except BaseException:
+            except BaseException as problem:
                 await sandbox.aclose()
+                if isinstance(problem, SandboxUsageError):  # nobody asked for anything yet
+                    raise SandboxUnavailable(f"can't restore: {problem}") from problem
                 raise
         return sandbox
 

@@ -1,0 +1,182 @@
+"""Docker endpoints for tests: this machine's daemon behind other doors, and Podman."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+import trustme
+
+DOCKER = "/var/run/docker.sock"
+
+
+def need(program: str, package: str) -> str:
+    """The path of a program, installed from Debian's packages when it is missing."""
+    path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
+    found = shutil.which(program, path=path)
+    if found is None:
+        command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]
+        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        found = shutil.which(program, path=path)
+        if found is None:
+            pytest.fail(f"{program} is needed: apt-get install {package}: {done.stderr[-300:]}")
+    return found
+
+
+class Door:
+    """Forwards connections to the Docker socket, until it is shut."""
+
+    def __init__(self, listener: socket.socket, context: ssl.SSLContext | None = None) -> None:
+        self._listener = listener
+        self._context = context
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._open = True
+        listener.listen(64)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def shut(self) -> None:
+        """As when the host is lost: every connection breaks, none is taken any more."""
+        self._open = False
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for pair in self._pairs:
+            for each in pair:
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        while self._open:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        try:
+            if self._context is not None:
+                client = self._context.wrap_socket(client, server_side=True)
+        except OSError:
+            client.close()
+            return
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(DOCKER)
+        self._pairs.append((client, server))
+        threads = [
+            threading.Thread(target=_pump, args=pair, daemon=True)
+            for pair in ((client, server), (server, client))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        client.close()
+        server.close()
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    try:
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+        if not isinstance(target, ssl.SSLSocket):
+            target.shutdown(socket.SHUT_WR)
+    except OSError:
+        for each in (source, target):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def unix_door(folder: Path) -> Iterator[tuple[str, Door]]:
+    """The daemon at another unix socket."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(folder / "door.sock"))
+    door = Door(listener)
+    yield f"unix://{folder}/door.sock", door
+    door.shut()
+
+
+@contextmanager
+def tls_door(folder: Path) -> Iterator[tuple[str, Path]]:
+    """The daemon at a TCP port that asks for a client certificate; its URL and certificates."""
+    authority = trustme.CA()
+    server, client = authority.issue_cert("localhost"), authority.issue_cert("me@localhost")
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    client.private_key_pem.write_to_path(str(folder / "key.pem"))
+    client.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.verify_mode = ssl.CERT_REQUIRED
+    authority.configure_trust(context)
+    server.configure_cert(context)
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    door = Door(listener, context)
+    yield f"tcp://localhost:{listener.getsockname()[1]}", folder
+    door.shut()
+
+
+@contextmanager
+def ssh_door(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """The daemon behind sshd on a port of its own: its URL, and the options that ssh needs."""
+    sshd = need("sshd", "openssh-server")
+    need("ssh", "openssh-client")
+    for name in ("host", "user"):
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
+        subprocess.run(command, check=True)
+    shutil.copy(folder / "user.pub", folder / "authorized")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    Path("/run/sshd").mkdir(exist_ok=True)
+    options = [f"HostKey={folder}/host", f"AuthorizedKeysFile={folder}/authorized"]
+    options += ["StrictModes=no", "UsePAM=no", "PermitRootLogin=yes", f"PidFile={folder}/pid"]
+    command = [sshd, "-D", "-e", "-f", "/dev/null", "-p", str(port)]
+    for option in options:
+        command += ["-o", option]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as daemon:
+        _until_listening(port)
+        wanted = [f"IdentityFile={folder}/user", f"UserKnownHostsFile={folder}/known"]
+        yield f"ssh://127.0.0.1:{port}", [*wanted, "StrictHostKeyChecking=accept-new"]
+        daemon.terminate()
+
+
+def _until_listening(port: int) -> None:
+    for _ in range(200):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.05)
+    pytest.fail("sshd did not come up")
+
+
+@contextmanager
+def podman(folder: Path, image: str) -> Iterator[tuple[str, str]]:
+    """Podman's API at a socket, with `image` loaded: its URL, and the image's name there."""
+    program = need("podman", "podman")
+    need("runc", "runc")
+    need("conmon", "conmon")
+    words = [program, "--root", str(folder / "root"), "--runroot", str(folder / "run")]
+    words += ["--cgroup-manager", "cgroupfs", "--events-backend", "file", "--runtime", "runc"]
+    url = f"unix://{folder}/podman.sock"
+    command = [*words, "system", "service", "--time", "0", url]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as service:
+        try:
+            with subprocess.Popen(["docker", "save", image], stdout=subprocess.PIPE) as saving:
+                subprocess.run(
+                    [*words, "load"], stdin=saving.stdout, check=True, capture_output=True
+                )
+            yield url, f"localhost/{image}"
+        finally:
+            service.terminate()
+            service.wait()
+            subprocess.run([*words, "system", "reset", "--force"], capture_output=True)
