@@ -3,7 +3,7 @@
 PYTHON_BIN := .venv/bin
 ARGS ?=
 
-.PHONY: quickstart test check format setup bench-sandbox bench-sampler bench-learner bench-install bench-quickstart
+.PHONY: quickstart test check format setup chaos bench-sandbox bench-sampler bench-learner bench-install bench-quickstart
 
 quickstart: setup  ## Train the pretrained model on the bundled repair tasks
 	$(PYTHON_BIN)/patchgym train --config examples/quickstart.toml $(ARGS)
@@ -16,6 +16,9 @@ check: setup  ## Lint, format and types
 	$(PYTHON_BIN)/ruff format --check .
 	$(PYTHON_BIN)/mypy
 	$(PYTHON_BIN)/pyright
+
+chaos: setup  ## 1,000 leases under killed containers, cancellations and a restarted daemon
+	PATCHGYM_CHAOS_LEASES=1000 $(PYTHON_BIN)/pytest tests/chaos $(ARGS)
 
 format: setup
 	$(PYTHON_BIN)/ruff check --fix .

@@ -1,181 +1,172 @@
-"""Sandboxes against Docker's own ways, side by side in one run: exec round trips, leases, cycles.
+"""Sandboxes side by side in one run: ours, and what others use (the numbers of issue 3).
 
-    python benchmarks/bench_sandbox.py [--rounds N] [--image TAG]
+    python benchmarks/bench_sandbox.py [--quick] [--rounds N] [--image TAG] [--page PATH]
+                                       [--only PART ...]
 
-Alternates the contestants, so that a busy machine slows both; reports medians and their quartiles.
-CPU seconds are the whole machine's (/proc/stat), so they mean something on an idle machine only.
-The last line is `RESULT ` and one JSON object.
+The others come from PyPI into virtual environments of their own, in the cache folder, at pinned
+versions (`sandbox/environments.py`); one that can't be had is named with the reason. Contestants
+take turns, so that a busy machine slows all. A full run (about ten minutes on two cores) writes
+`benchmarks/sandbox.md`; a quick one (two minutes) only prints. The last line is `RESULT ` and one
+JSON object. Needs Linux, a local Docker daemon, and for `runc run` root.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import platform
-import statistics
-import tempfile
+import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
-import docker
+from sandbox.bench import FULL, QUICK, Bench
+from sandbox.contestants import OTHERS, Child, child, ours, remove_left_over
+from sandbox.environments import Unavailable, image_for_rivals
+from sandbox.report import Report, page, result
 
-from patchgym.sandbox import Engine, Pool, SandboxSpec, ensure_base, run_tests
+from patchgym.sandbox import Engine, SandboxError, ensure_base
+from sandbox import cycles, execs, goals, hostile, leases, resets, timeouts, verdicts
 
-TEST = "from calc import add\n\n\ndef test_a():\n    assert add(2, 3) == 5\n"
-CALC = "def add(a, b):\n    return a - b\n"
-PATCH = b"""--- a/calc.py
-+++ b/calc.py
-@@ -1,2 +1,2 @@
- def add(a, b):
--    return a - b
-+    return a + b
-"""
-Times = dict[str, list[float]]
-Contestants = dict[str, Callable[[], Awaitable[object]]]
-
-
-def busy_seconds() -> float:
-    """CPU seconds that the machine has used since it started."""
-    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-    idle = int(fields[3]) + int(fields[4])
-    return (sum(map(int, fields[:8])) - idle) / os.sysconf("SC_CLK_TCK")
+PAGE = Path(__file__).with_name("sandbox.md")
+OURS_ALONE: dict[str, Callable[[Bench], Awaitable[None]]] = {
+    "leases": leases.measure,
+    "resets": resets.measure,
+    "hostile": hostile.measure,
+    "verdicts": verdicts.measure,
+}
+PARTS = ("cycles", "execs", "timeouts", *OURS_ALONE)
 
 
-async def alternate(contestants: Contestants, rounds: int) -> Times:
-    """Wall-clock milliseconds of each contestant, one of each in turn."""
-    times: Times = {name: [] for name in contestants}
-    for _ in range(rounds):
-        for name, contestant in contestants.items():
-            started = time.perf_counter()
-            await contestant()
-            times[name].append((time.perf_counter() - started) * 1e3)
-    return times
+@asynccontextmanager
+async def rivals(bench: Bench) -> AsyncIterator[list[Child]]:
+    """All that can take part; why the rest can't goes into the report."""
+    async with AsyncExitStack() as stack:
+        able = []
+        for entry in OTHERS:
+            image = bench.rivals_image if entry.prepared_image else bench.image
+            try:
+                if image is None:
+                    raise Unavailable("no image with what it calls for")
+                able.append(await stack.enter_async_context(child(entry, image)))
+            except Unavailable as reason:
+                bench.report.note(entry.name, "everything", reason)
+        yield able
 
 
-async def exec_round_trips(image: str, rounds: int) -> Times:
-    """`true` in a container that runs already."""
-    client = docker.from_env()
-    container = client.containers.run(image, ["sleep", "600"], detach=True, network_mode="none")
+async def started(bench: Bench, others: Sequence[Child]) -> list[Child]:
+    """Those whose container came up."""
+    able = []
+    for each in others:
+        try:
+            await each.start()
+            able.append(each)
+        except Unavailable as reason:
+            bench.report.note(each.name, "start", reason)
+    return able
+
+
+async def attempt(bench: Bench, name: str, part: Awaitable[None]) -> None:
+    """A part; what goes wrong in it is reported, and the rest goes on."""
     try:
-        async with Pool(SandboxSpec(image=image), size=1) as pool:
-            async with pool.lease(timeout=120) as sandbox:
-
-                async def ours() -> None:
-                    assert (await sandbox.run(["true"], timeout=30)).ok
-
-                async def theirs() -> None:
-                    done = await anyio.to_thread.run_sync(container.exec_run, ["true"])
-                    assert done.exit_code == 0
-
-                return await alternate({"sandbox": ours, "docker_py": theirs}, rounds)
-    finally:
-        container.remove(force=True)
-        client.close()
+        await part
+    except* (Unavailable, SandboxError, AssertionError, OSError) as group:
+        problem = group.exceptions[0]
+        bench.report.note("patchgym", name, f"{type(problem).__name__}: {problem}")
+    print(f"[{time.perf_counter() - BEGAN:4.0f} s] {name}", flush=True)
 
 
-async def cycles(image: str, rounds: int) -> Times:
-    """A fresh container, one command, and the next one ready; `lease_warm` is the caller's part."""
-    warm: list[float] = []
-
-    async def docker_run_rm() -> None:
-        await anyio.run_process(["docker", "run", "--rm", "--network", "none", image, "true"])
-
-    async with Pool(SandboxSpec(image=image), size=1) as pool:
-
-        async def until_warm() -> None:
-            while pool.statistics().ready < 1:  # noqa: ASYNC110
-                await anyio.sleep(0.001)
-
-        async def lease_and_refill() -> None:
-            started = time.perf_counter()
-            async with pool.lease(timeout=120) as sandbox:
-                assert (await sandbox.run(["true"], timeout=30)).ok
-            warm.append((time.perf_counter() - started) * 1e3)
-            await until_warm()
-
-        await until_warm()
-        contestants: Contestants = {
-            "lease_and_refill": lease_and_refill,
-            "docker_run_rm": docker_run_rm,
-        }
-        return await alternate(contestants, rounds) | {"lease_warm": warm}
+async def side_by_side(bench: Bench, parts: Sequence[str]) -> dict[str, str]:
+    """The measurements that everybody takes part in; returns the others' versions."""
+    async with rivals(bench) as others:
+        versions = {key: value for each in others for key, value in each.versions.items()}
+        if "cycles" in parts:
+            await attempt(bench, "cycles", cycles.measure(bench, others))
+        if "execs" in parts or "timeouts" in parts:
+            others = await started(bench, others)
+            async with ours(bench.image) as own:
+                if "execs" in parts:
+                    await attempt(bench, "execs", execs.measure(bench, own, others))
+                if "timeouts" in parts:
+                    await attempt(bench, "timeouts", timeouts.measure(bench, own, others))
+    return versions
 
 
-async def verdicts(image: str, rounds: int) -> tuple[float, float]:
-    """Lease, checkout, patch, tests, release: wall-clock and whole-machine CPU seconds of each."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        (root / "calc.py").write_text(CALC)
-        (root / "test_calc.py").write_text(TEST)
-        identity = ["-c", "user.name=bench", "-c", "user.email=bench@localhost"]
-        for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "base"]):
-            await anyio.run_process(["git", *identity, *words], cwd=folder)
-        async with Pool(SandboxSpec(image=image), size=2) as pool:
-
-            async def one() -> None:
-                async with pool.lease(timeout=120) as sandbox:
-                    await sandbox.checkout(root, "HEAD")
-                    await sandbox.apply_patch(PATCH)
-                    tests = ["test_calc.py::test_a"]
-                    report = await run_tests(sandbox, test_ids=tests, timeout=60)
-                    assert report.all_passed(tests), report
-
-            await one()
-            await anyio.sleep(1)
-            cpu, wall = busy_seconds(), time.perf_counter()
-            for _ in range(rounds):
-                await one()
-            wall = time.perf_counter() - wall
-            await anyio.sleep(1)
-            return wall / rounds, (busy_seconds() - cpu) / rounds
-
-
-def summary(times: list[float]) -> dict[str, float]:
-    """Median and quartiles, milliseconds."""
-    low, middle, high = statistics.quantiles(times, n=4)
-    return {"p25": round(low, 2), "p50": round(middle, 2), "p75": round(high, 2)}
+async def everything(bench: Bench, parts: Sequence[str]) -> dict[str, str]:
+    """All parts; returns the others' versions."""
+    versions = await side_by_side(bench, parts) if set(parts) - set(OURS_ALONE) else {}
+    for name, part in OURS_ALONE.items():
+        if name in parts:
+            await attempt(bench, name, part(bench))
+    return versions
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    """Run all and print."""
+    """Run and print."""
+    scale = QUICK if arguments.quick else FULL
+    if arguments.rounds:
+        scale = dataclasses.replace(scale, rounds=arguments.rounds)
+    engine, report = Engine(), Report()
     image = arguments.image or await ensure_base()
-    engine = Engine()
-    daemon = await engine.ping()
-    engine.close()
-    spread = {}
-    for part in (exec_round_trips, cycles):
-        for name, times in (await part(image, arguments.rounds)).items():
-            key = f"{part.__name__}.{name}"
-            spread[key] = summary(times)
-            print(f"{key:32s} {spread[key]} ms", flush=True)
-    wall, cpu = await verdicts(image, max(arguments.rounds // 3, 2))
-    print(f"verdict: {wall:.3f} s, {cpu:.3f} CPU s of the whole machine", flush=True)
+    prepared: str | None = None
+    try:
+        prepared = await image_for_rivals(engine, image)
+    except (Unavailable, SandboxError) as reason:
+        report.note("the image with what rivals call for", "everything", reason)
+    bench = Bench(image=image, rivals_image=prepared, engine=engine, scale=scale, report=report)
+    load = os.getloadavg()[0]
+    try:
+        versions = await everything(bench, arguments.only)
+        versions = {
+            "docker daemon": await engine.ping(),
+            "runc": await goals.runc_version(),
+        } | versions
+    finally:
+        with anyio.CancelScope(shield=True):
+            await remove_left_over()
+        engine.close()
+    versions |= {"docker-py": version("docker"), "python": platform.python_version()}
+    goals.judge(report)
+    text = page(report, head=head(arguments, versions, load), reference=goals.REFERENCE)
+    text = text.replace(str(Path.home()), "~")  # a reason may hold a path
+    print("\n" + text)
+    if arguments.page:
+        arguments.page.write_text(text)
+    extra = {"load": load, "seconds": round(time.perf_counter() - BEGAN), "versions": versions}
+    print("RESULT " + json.dumps(result(report, goals.ratios(report)) | extra))
 
-    def ratio(theirs: str, ours: str) -> float:
-        return round(spread[theirs]["p50"] / spread[ours]["p50"], 2)
 
-    result = {
-        "exec_vs_docker_py": ratio("exec_round_trips.docker_py", "exec_round_trips.sandbox"),
-        "cycle_vs_docker_run_rm": ratio("cycles.docker_run_rm", "cycles.lease_and_refill"),
-        "warm_lease_vs_docker_run_rm": ratio("cycles.docker_run_rm", "cycles.lease_warm"),
-        "verdict_seconds": round(wall, 3),
-        "verdict_cpu_seconds": round(cpu, 3),
-        "load": os.getloadavg()[0],
-        "spread": spread,
-        "versions": {
-            "docker": daemon, "docker_py": version("docker"), "python": platform.python_version(),
-        },
-    }  # fmt: skip
-    print("RESULT " + json.dumps(result))
+def head(arguments: argparse.Namespace, versions: dict[str, str], load: float) -> list[str]:
+    """When, how, on what."""
+    options = [each for each in ("--quick",) if arguments.quick]
+    options += ["--rounds", str(arguments.rounds)] if arguments.rounds else []
+    options += ["--only", *arguments.only] if len(arguments.only) < len(PARTS) else []
+    names = ", ".join(f"{key} {value}" for key, value in sorted(versions.items()))
+    return [
+        f"- {datetime.now(UTC):%Y-%m-%d}, `{' '.join(['benchmarks/bench_sandbox.py', *options])}`",
+        f"- {os.cpu_count()} cores; load when it began {load:.1f}",
+        f"- {names}",
+        "- ours with every limit it has; the others as they come, without network (which starts "
+        "faster) where they can: not SWE-ReX, which needs a port, nor swebench",
+    ]
 
 
 if __name__ == "__main__":
+    BEGAN = time.perf_counter()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the samples, no page")
+    parser.add_argument("--rounds", type=int, help="execs of each contestant")
     parser.add_argument("--image", help="default: the base image, built when missing")
-    anyio.run(main, parser.parse_args())
+    parser.add_argument("--page", type=Path, help="where to write; default: sandbox.md, if full")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART")
+    options = parser.parse_args()
+    if options.page is None and not options.quick and len(options.only) == len(PARTS):
+        options.page = PAGE
+    anyio.run(main, options)
+    sys.stdout.flush()

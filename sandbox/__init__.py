@@ -4,6 +4,8 @@ Knows no task and no model; usable alone. Importing it does no I/O and does not 
 """
 
 from .attach import Endpoint
+from .blocking import BlockingPool, BlockingSandbox
+from .build_access import BuildAccess
 from .checkout import Snapshot, snapshot
 from .container import Sandbox, SandboxSnapshot
 from .engine import ContainerInfo, Engine, ImageInfo
@@ -19,7 +21,12 @@ from .errors import (
     SandboxUnavailable,
     SandboxUsageError,
 )
+from .image_recipe import ImageRecipe, read_files
+from .image_store import BakedImage, ImageStore
+from .image_survey import StoredImage
 from .images import ensure_base
+from .local import LocalPool
+from .mirror import mirror
 from .patch import AppliedPatch, inspect_diff
 from .pool import Pool
 from .pool_core import HostStatistics, PoolStatistics
@@ -31,6 +38,10 @@ from .testing import Outcome, TestReport, run_tests
 
 __all__ = [
     "AppliedPatch",
+    "BakedImage",
+    "BlockingPool",
+    "BlockingSandbox",
+    "BuildAccess",
     "CheckoutError",
     "CommandResult",
     "ContainerInfo",
@@ -40,7 +51,10 @@ __all__ = [
     "HostStatistics",
     "ImageError",
     "ImageInfo",
+    "ImageRecipe",
+    "ImageStore",
     "LeaseTimeout",
+    "LocalPool",
     "Outcome",
     "Output",
     "Owner",
@@ -57,9 +71,12 @@ __all__ = [
     "SandboxUnavailable",
     "SandboxUsageError",
     "Snapshot",
+    "StoredImage",
     "TestReport",
     "ensure_base",
     "inspect_diff",
+    "mirror",
+    "read_files",
     "run_tests",
     "snapshot",
     "sweep",

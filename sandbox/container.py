@@ -308,7 +308,12 @@ class Sandbox:
         data = result.stdout.head + result.stdout.tail
         if result.stdout.dropped or len(data) > ARCHIVE_LIMIT:
             raise SandboxUsageError(f"{path} is over 256 MiB")
-        return data
+        return _content(data)
+
+
+def _content(tar: bytes) -> bytes:
+    """Without the folder itself, whose mode and times may not be for its user to set."""
+    return tar[512:] if tar[:100].rstrip(b"\0") == b"./" else tar
 
 
 def _last_line(result: CommandResult) -> str:

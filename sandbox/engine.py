@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -333,10 +332,7 @@ class Engine:
         return self._limiters[0 if creating else 1]
 
     def _client(self) -> Client:
-        endpoint = self._reach()
-        if endpoint.local:  # docker-py leaves its socket open when nobody listens
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.connect(endpoint.url.removeprefix("unix://"))
+        self._reach()
         client: Client | None = getattr(self._local, "client", None)
         if client is None:
             client = self._connect()
@@ -380,6 +376,12 @@ class Engine:
             )
         url = endpoint.url.replace("tcp://", "https://" if tls else "http://")
         client = docker.APIClient(base_url=url, tls=tls or False, version=version, timeout=timeout)
+        if endpoint.local:
+            from .unix_adapter import UnixAdapter
+
+            client.get_adapter(client.base_url).close()
+            path = endpoint.url.removeprefix("unix://")
+            client.mount("http+docker://", UnixAdapter(path, timeout))
         client.trust_env = False  # or REQUESTS_CA_BUNDLE would replace the endpoint's own CA
         return client
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
@@ -70,10 +70,8 @@ async def apply_patch(sandbox: Sandbox, diff: bytes) -> AppliedPatch:
     paths = inspect_diff(diff)
     if not diff.endswith(b"\n"):
         diff += b"\n"  # cut off by whoever printed it; git calls that corrupt
-    place = f"/tmp/.patchgym-{secrets.token_hex(8)}"
-    await sandbox.write(place, diff)
     before = await _changed(sandbox)
-    rung = await _climb(sandbox, place)
+    rung = await _climb(sandbox, diff)
     after = await _changed(sandbox)
     strangers = {path for path, _ in before ^ after} - paths
     if strangers:
@@ -85,6 +83,8 @@ async def worktree_diff(sandbox: Sandbox, commit: str) -> bytes:
     """All changes against `commit`, new files too, made with an index of its own."""
     index = f"/tmp/.patchgym-{secrets.token_hex(8)}"
     options = "--cached --binary --full-index --no-ext-diff --no-textconv --no-color"
+    # whatever the checkout's own configuration says of these
+    options += " --src-prefix=a/ --dst-prefix=b/ --unified=3 --inter-hunk-context=0 --no-relative"
     git = " ".join(GIT)
     result = await sandbox.run(
         f"cp .git/index {index} && {git} add -A && {git} diff {options} {commit} -- && rm {index}",
@@ -208,16 +208,17 @@ def _refuse_link(target: bytes) -> None:
         raise PatchError(f"a symlink that leads outside: {text!r}", reason="refused")
 
 
-async def _climb(sandbox: Sandbox, place: str) -> Rung:
+async def _climb(sandbox: Sandbox, diff: bytes) -> Rung:
     complaints: list[str] = []
     for rung, options in LADDER.items():
-        result = await _git(sandbox, "apply", *options, place)
+        result = await _git(sandbox, "apply", *options, "-", stdin=diff)
         if result.ok:
             return rung
         complaints.append(_complaint(result))
         if re.search("symbolic link|invalid path|outside", complaints[-1]):
             raise PatchError(complaints[-1], reason="refused")
-    if (await _git(sandbox, "apply", "--recount", "--reverse", "--check", place)).ok:
+    backwards = ("apply", "--recount", "--reverse", "--check", "-")
+    if (await _git(sandbox, *backwards, stdin=diff)).ok:
         raise PatchError("the diff is in the tree already", reason="already_applied")
     malformed = re.search("corrupt|fragment|No valid|unrecognized|lacks", complaints[1])
     raise PatchError(complaints[1], reason="malformed" if malformed else "mismatch")
@@ -233,10 +234,13 @@ async def _changed(sandbox: Sandbox) -> frozenset[tuple[str, str]]:
     return frozenset((entry[3:], entry[:2]) for entry in entries if entry)
 
 
-async def _git(sandbox: Sandbox, *words: str) -> CommandResult:
-    command: Sequence[str] = (*GIT, *words)
+async def _git(sandbox: Sandbox, *words: str, stdin: bytes = b"") -> CommandResult:
     return await sandbox.run(
-        command, timeout=GIT_SECONDS, environment=ISOLATED, output_limit=PATCH_LIMIT
+        (*GIT, *words),
+        timeout=GIT_SECONDS,
+        environment=ISOLATED,
+        stdin=stdin,
+        output_limit=PATCH_LIMIT,
     )
 
 

@@ -24,6 +24,7 @@ from .errors import (
     LeaseTimeout,
     PatchgymError,
     SandboxError,
+    SandboxUnavailable,
     SandboxUsageError,
 )
 from .launch import start_holder, start_sandbox

@@ -80,9 +80,13 @@ class StreamSplitter:
 
 
 class Demultiplexer:
-    """Docker's attach stream to frames: stdout carries frames, stderr a crash message."""
+    """Docker's attach stream to frames: stdout carries frames, stderr a crash message.
 
-    def __init__(self) -> None:
+    A `plain` stream, of a supervisor without Docker, is stdout alone.
+    """
+
+    def __init__(self, *, plain: bool = False) -> None:
+        self._plain = plain
         self._splitter = StreamSplitter()
         self._out = bytearray()
         self.complaint = b""
@@ -90,6 +94,9 @@ class Demultiplexer:
 
     def feed(self, data: bytes) -> None:
         """Take bytes off the wire."""
+        if self._plain:
+            self._out += data
+            return
         for stream, piece in self._splitter.feed(data):
             if stream == 2:
                 self.complaint = (self.complaint + piece)[-2000:]

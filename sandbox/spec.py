@@ -36,6 +36,9 @@ class SandboxSpec:
     switch_user: bool = False
     """Let commands name another user. PID 1 then is root with no capability but to change users
     and to kill, and so are the commands that ask to be root."""
+    capabilities: tuple[str, ...] = ()
+    """Linux capabilities that the container keeps, such as CHOWN. For image builds, where the
+    commands are the owner's own and install packages as root; leave it empty for untrusted code."""
     workdir: str = "/workspace"
     """Absolute path of the writable folder where commands start (a tmpfs)."""
     memory_mib: int = 512
@@ -71,6 +74,9 @@ class SandboxSpec:
             )
         if not self.workdir.startswith("/") or self.workdir in ("/", "/tmp", HOME):
             raise SandboxUsageError(f"workdir must be an absolute folder, not {self.workdir!r}")
+        wrong = [name for name in self.capabilities if not re.fullmatch("[A-Z]+(_[A-Z]+)*", name)]
+        if wrong:
+            raise SandboxUsageError(f"capabilities are names such as CHOWN, not {wrong[0]!r}")
         if min(self.memory_mib, self.disk_mib) < 16 or self.pids < 8 or self.cpus <= 0:
             raise SandboxUsageError("limits too small: memory, disk >= 16 MiB, pids >= 8, cpus > 0")
 

@@ -92,7 +92,7 @@ async def test_a_lost_host_takes_only_its_own_leases(spec: SandboxSpec, tmp_path
                 # least loaded: one lease on each host
                 assert [each.leased for each in pool.statistics().hosts] == [1, 1]
                 door.shut()
-                results = []
+                results: list[object] = []
                 for sandbox in (first, second):
                     try:
                         results.append((await sandbox.run("echo fine", timeout=20)).ok)

@@ -180,3 +180,74 @@ def podman(folder: Path, image: str) -> Iterator[tuple[str, str]]:
             service.terminate()
             service.wait()
             subprocess.run([*words, "system", "reset", "--force"], capture_output=True)
+
+
+class OwnDaemon:
+    """A Docker daemon for one test alone, which may be killed and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.url = f"unix://{folder}/docker.sock"
+        self._folder = folder
+        self._daemon: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        # a network namespace of its own: a daemon without a bridge removes the host's docker0
+        command = [need("unshare", "util-linux"), "--net", need("dockerd", "docker.io")]
+        command += ["--host", self.url, "--bridge", "none"]
+        command += ["--iptables=false", "--data-root", str(self._folder / "data")]
+        command += ["--exec-root", str(self._folder / "exec")]
+        command += ["--pidfile", str(self._folder / "docker.pid"), "--log-level", "error"]
+        with (self._folder / "log").open("ab") as log:
+            self._daemon = subprocess.Popen(command, stdout=log, stderr=log)
+        for _ in range(600):
+            if self._docker("version").returncode == 0:
+                return
+            if self._daemon.poll() is not None:
+                break
+            time.sleep(0.1)
+        pytest.fail(f"dockerd did not come up: {(self._folder / 'log').read_text()[-500:]}")
+
+    def stop(self) -> None:
+        """End it; its containers end with it."""
+        if self._daemon is not None:
+            self._daemon.terminate()
+            self._daemon.wait()
+
+    def load(self, image: str) -> None:
+        """Bring an image over from this machine's daemon."""
+        with subprocess.Popen(["docker", "save", image], stdout=subprocess.PIPE) as saving:
+            done = subprocess.run(
+                ["docker", "--host", self.url, "load"], stdin=saving.stdout, capture_output=True
+            )
+        assert done.returncode == 0, done.stderr
+
+    def inventory(self) -> dict[str, list[str]]:
+        """Ids of all containers, networks and volumes."""
+        listings = {
+            "containers": ("ps", "-aq"),
+            "networks": ("network", "ls", "-q"),
+            "volumes": ("volume", "ls", "-q"),
+        }
+        return {
+            name: sorted(self._docker(*words).stdout.decode().split())
+            for name, words in listings.items()
+        }
+
+    def _docker(self, *words: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(["docker", "--host", self.url, *words], capture_output=True)
+
+
+@contextmanager
+def own_daemon(folder: Path, image: str) -> Iterator[OwnDaemon]:
+    """A daemon with `image`, gone at the end."""
+    daemon = OwnDaemon(folder)
+    daemon.start()
+    try:
+        daemon.load(image)
+        yield daemon
+    finally:
+        daemon.stop()
+        for place in (folder / "data").glob("**/netns/*"):
+            subprocess.run(["umount", str(place)], capture_output=True)
+        shutil.rmtree(folder / "data", ignore_errors=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import sys
 from collections.abc import Sequence
+from typing import Literal
 
 import anyio
 
@@ -15,6 +17,7 @@ from patchgym.sandbox import (
     Engine,
     Pool,
     SandboxSpec,
+    SandboxUsageError,
     ensure_base,
     sweep,
 )
@@ -28,28 +31,67 @@ def run(words: Sequence[str]) -> int:
     arguments = parser("sandbox")
     actions = arguments.add_subparsers(dest="action", required=True)
     runs = actions.add_parser("run", help="run a command: patchgym sandbox run -- python3 -V")
-    runs.add_argument("--image", default="auto")
+    _add_spec(runs)
     runs.add_argument("--timeout", type=float, default=60.0, help="seconds (default 60)")
-    runs.add_argument("--network", action="store_true", help="let it reach the network")
     runs.add_argument("--json", action="store_true")
     runs.add_argument("command", nargs="+", metavar="CMD")
+    shells = actions.add_parser("shell", help="an interactive shell in a fresh sandbox")
+    _add_spec(shells)
     for name, text in (("ls", "list our containers"), ("reap", "remove those whose owner is gone")):
         action = actions.add_parser(name, help=text)
         action.add_argument("--json", action="store_true")
     known = arguments.parse_args(words)
     if known.action == "run":
-        result = anyio.run(_run, known.image, known.command, known.timeout, known.network)
+        result = anyio.run(_run, known, known.command, known.timeout)
         return _answer(result, as_json=known.json)
+    if known.action == "shell":
+        return anyio.run(_shell, known)
     return _containers(known.action, as_json=known.json)
 
 
-async def _run(image: str, command: list[str], timeout: float, network: bool) -> CommandResult:
-    tag = await ensure_base() if image == "auto" else image
-    async with Pool(
-        SandboxSpec(image=tag, network="bridge" if network else "none"), size=1
-    ) as pool:
+def _add_spec(action: argparse.ArgumentParser) -> None:
+    action.add_argument("--image", default="auto", help="default: the base image")
+    action.add_argument("--memory", type=int, default=512, metavar="MIB", help="default 512")
+    action.add_argument(
+        "--network",
+        nargs="?",
+        const="bridge",
+        default="none",
+        metavar="HOST,...",
+        help="let it reach the network, or these hosts alone",
+    )
+
+
+async def _spec(known: argparse.Namespace) -> SandboxSpec:
+    image = await ensure_base() if known.image == "auto" else known.image
+    network: Literal["none", "bridge"] | tuple[str, ...]
+    if known.network in ("none", "bridge"):
+        network = known.network
+    else:
+        network = tuple(known.network.split(","))
+    return SandboxSpec(image=image, memory_mib=known.memory, network=network)
+
+
+async def _run(known: argparse.Namespace, command: list[str], timeout: float) -> CommandResult:
+    async with Pool(await _spec(known), size=1) as pool:
         async with pool.lease(timeout=120) as sandbox:
             return await sandbox.run(command, timeout=timeout)
+
+
+async def _shell(known: argparse.Namespace) -> int:
+    """Docker's own client brings the terminal; the sandbox ends with the shell."""
+    spec = await _spec(known)
+    async with Pool(spec, size=1) as pool, pool.lease(timeout=120) as sandbox:
+        words = ["docker", "--host", pool.engines[0].url, "exec", "-i"]
+        words += ["-t"] if sys.stdin.isatty() else []
+        words += ["-w", spec.workdir, sandbox.name]
+        words += ["sh", "-c", "command -v bash >/dev/null && exec bash; exec sh"]
+        try:
+            process = await anyio.open_process(words, stdin=None, stdout=None, stderr=None)
+        except FileNotFoundError:
+            raise SandboxUsageError("a shell needs the docker command: install it") from None
+        async with process:
+            return await process.wait()
 
 
 def _answer(result: CommandResult, *, as_json: bool) -> int:

@@ -1,0 +1,1 @@
+"""The parts of `bench_sandbox.py`: contestants, measurements, and the report."""

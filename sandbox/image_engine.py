@@ -1,0 +1,160 @@
+"""The Docker daemon as image builds need it: containers to commit, layers, who uses what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import anyio.abc
+
+from .build_access import PLACE
+from .engine import Client, Engine
+from .reaper import current_owner
+from .supervised import LABEL as SUPERVISED
+
+SCRATCH_MIB = 1536
+"""Room in the folder of a build's loans, MiB of memory."""
+ANSWER_SECONDS = 900.0  # for one answer of the daemon: it commits gigabytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalImage:
+    """An image of the daemon's listing, one for each of its tags."""
+
+    id: str
+    """Its content id."""
+    tag: str
+    """One of its names; empty when it has none."""
+    parent: str
+    """Id of the image that it was committed on; empty when the daemon does not know."""
+    size: int
+    """Bytes, all layers."""
+    created: float
+    """Unix time, seconds."""
+    labels: Mapping[str, str]
+    """Its labels."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """What a commit sets."""
+
+    tag: str
+    labels: Mapping[str, str]
+    message: str
+    """What `docker history` shows."""
+    user: str
+    workdir: str
+    entrypoint: Sequence[str] = ()
+    command: Sequence[str] = ("/bin/sh",)
+
+
+class ImageEngine(Engine):
+    """An engine whose containers are there to be committed."""
+
+    async def launch(
+        self, name: str, config: Mapping[str, Any]
+    ) -> tuple[anyio.abc.ByteStream, bytes]:
+        """As of any engine, but with a folder in memory for loans and no environment of its own.
+
+        An image keeps for ever what its container's configuration was; mounts are not in that.
+        """
+        mounts = config["HostConfig"].get("Tmpfs", {}) | {
+            PLACE: f"rw,exec,nosuid,nodev,size={SCRATCH_MIB}m,mode=0755"
+        }
+        host = {**config["HostConfig"], "Tmpfs": mounts}
+        return await super().launch(name, {**config, "Env": [], "HostConfig": host})
+
+    async def finish_like(self, image: str, tag: str, labels: Mapping[str, str]) -> Finish:
+        """What runs in the image `tag` by default is what runs in `image`, or a shell."""
+
+        def inspect(client: Client) -> dict[str, Any]:
+            return dict(client.inspect_image(image)["Config"] or {})
+
+        own = await self._call(inspect)
+        entrypoint, command = own.get("Entrypoint") or [], own.get("Cmd") or []
+        return Finish(
+            tag=tag,
+            labels=labels,
+            message="patchgym recipe",
+            user=own.get("User") or "0:0",
+            workdir=own.get("WorkingDir") or "/",
+            entrypoint=entrypoint,
+            command=command if entrypoint or command else ["/bin/sh"],
+        )
+
+    async def seal(self, name: str, finish: Finish) -> str:
+        """A running container's own layer as an image. Returns its id."""
+        return await self._call(lambda client: _commit(client, name, finish))
+
+    async def layer(self, image: str, tar: bytes, finish: Finish) -> str:
+        """`image` with an archive unpacked at its root as an image. Returns its id."""
+
+        def build(client: Client) -> str:
+            labels = current_owner().labels()
+            made = client.create_container(
+                image, command=["/bin/sh"], network_disabled=True, labels=labels
+            )["Id"]
+            try:
+                client.put_archive(made, "/", tar)
+                return _commit(client, made, finish)
+            finally:
+                client.remove_container(made, force=True, v=True)
+
+        return await self._call(build, creating=True)
+
+    async def listing(self) -> tuple[LocalImage, ...]:
+        """All images of the daemon, those between others too."""
+
+        def listing(client: Client) -> tuple[LocalImage, ...]:
+            return tuple(each for item in client.images(all=True) for each in _each_tag(item))
+
+        return await self._call(listing)
+
+    async def images_of_containers(self) -> frozenset[str]:
+        """Ids of the images that some container, running or not, was made from."""
+
+        def listing(client: Client) -> frozenset[str]:
+            return frozenset(str(item["ImageID"]) for item in client.containers(all=True))
+
+        return await self._call(listing)
+
+    async def root_folder(self) -> str | None:
+        """The folder of this machine where the daemon keeps images; None for a remote daemon."""
+        if not self.local:
+            return None
+        return await self._call(
+            lambda client: str(client.info().get("DockerRootDir") or "") or None
+        )
+
+
+def _each_tag(item: Mapping[str, Any]) -> Iterator[LocalImage]:
+    for tag in item.get("RepoTags") or [""]:
+        yield LocalImage(
+            id=str(item["Id"]),
+            tag="" if tag == "<none>:<none>" else str(tag),
+            parent=str(item.get("ParentId") or ""),
+            size=int(item.get("Size", 0)),
+            created=float(item.get("Created", 0)),
+            labels=dict(item.get("Labels") or {}),
+        )
+
+
+def _commit(client: Client, container: str, finish: Finish) -> str:
+    repository, _, version = finish.tag.rpartition(":")
+    # a commit takes over the container's labels, but an image has no owner to be swept with
+    blank = dict.fromkeys([*current_owner().labels(), SUPERVISED], "")
+    conf = {
+        "Labels": {**blank, **finish.labels},
+        "Entrypoint": list(finish.entrypoint),
+        "Cmd": list(finish.command),
+        "User": finish.user,
+        "WorkingDir": finish.workdir,
+        "Healthcheck": {"Test": ["NONE"]},
+    }
+    made = client.commit(
+        container, repository=repository, tag=version, message=finish.message, conf=conf,
+        pause=False,
+    )  # fmt: skip
+    return str(made["Id"])
