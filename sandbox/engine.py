@@ -19,7 +19,11 @@ import anyio.to_thread
 
 from .attach import Endpoint, Tunnel, upgrade
 from .errors import EngineUnavailable, ImageError, SandboxError, SandboxUnavailable
+from .reaper import current_owner
 
+OF_CONTAINERS = ("patchgym.kit", "patchgym.owner.", "patchgym.slot", "patchgym.lease")
+"""Beginnings of labels that say something about a container, not about what is in it."""
+PATIENCE = 900.0  # seconds for one answer when the daemon commits what may be gigabytes
 T = TypeVar("T")
 Client = Any
 """docker.APIClient, which has no types of its own."""
@@ -46,6 +50,20 @@ class ImageInfo:
     """Its labels."""
     created: str
     """When, as ISO 8601."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """What a commit sets; everything else is as in the image below."""
+
+    tag: str
+    labels: Mapping[str, str]
+    message: str
+    """What `docker history` shows."""
+    user: str
+    workdir: str
+    entrypoint: Sequence[str] = ()
+    command: Sequence[str] = ("/bin/sh",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,22 +160,25 @@ class Engine:
 
         return await self._call(remove)
 
-    async def derive(self, image: str, tar: bytes, tag: str, labels: Mapping[str, str]) -> str:
+    async def derive(self, image: str, tar: bytes, finish: Finish) -> str:
         """A new image: `image` with an archive unpacked at its root. Returns its id."""
 
         def derive(client: Client) -> str:
-            made = client.create_container(image, command=["none"], network_disabled=True)["Id"]
+            labels = current_owner().labels()
+            made = client.create_container(
+                image, command=["none"], network_disabled=True, labels=labels
+            )["Id"]
             try:
                 client.put_archive(made, "/", tar)
-                return _commit(client, made, tag, labels)
+                return _commit(client, made, finish)
             finally:
                 client.remove_container(made, force=True, v=True)
 
-        return await self._call(derive, creating=True)
+        return await self._call(derive, creating=True, patient=True)
 
-    async def commit(self, name: str, tag: str, labels: Mapping[str, str]) -> str:
+    async def commit(self, name: str, finish: Finish) -> str:
         """A container's own layer as a new image. Returns its id."""
-        return await self._call(lambda client: _commit(client, name, tag, labels))
+        return await self._call(lambda client: _commit(client, name, finish), patient=True)
 
     async def registry_offers(self, tag: str, *, within: float) -> bool:
         """Whether a registry answers the daemon, and has `tag`; False after `within` seconds."""
@@ -316,10 +337,17 @@ class Engine:
             reason = problem.strerror or problem
             raise EngineUnavailable(f"no Docker daemon at {self.url}: {reason}") from problem
 
-    async def _call(self, work: Callable[[Client], T], *, creating: bool = False) -> T:
+    async def _call(
+        self, work: Callable[[Client], T], *, creating: bool = False, patient: bool = False
+    ) -> T:
         def call() -> T:
             with _sorted_errors(self.url):
-                return work(self._client())
+                if not patient:
+                    return work(self._client())
+                self._client()
+                version = self._version or "1.41"
+                with closing(self._new_client(timeout=PATIENCE, version=version)) as client:
+                    return work(client)
 
         # not abandoned on cancellation: the daemon would finish the work behind our back
         return await anyio.to_thread.run_sync(call, limiter=self._limiter(creating))
@@ -398,10 +426,27 @@ def _image_info(facts: Mapping[str, Any]) -> ImageInfo:
     )
 
 
-def _commit(client: Client, container: str, tag: str, labels: Mapping[str, str]) -> str:
-    repository, _, version = tag.rpartition(":")
-    conf = {"Labels": dict(labels), "Entrypoint": [], "Cmd": [], "Healthcheck": {"Test": ["NONE"]}}
-    made = client.commit(container, repository=repository, tag=version, conf=conf, pause=False)
+def _commit(client: Client, container: str, finish: Finish) -> str:
+    repository, _, version = finish.tag.rpartition(":")
+    # a commit takes over the container's labels, but an image has no owner to be swept with
+    carried = client.inspect_container(container)["Config"]["Labels"] or {}
+    blank = {name: "" for name in carried if name.startswith(OF_CONTAINERS)}
+    conf = {
+        "Labels": {**blank, **finish.labels},
+        "Entrypoint": list(finish.entrypoint),
+        "Cmd": list(finish.command),
+        "User": finish.user,
+        "WorkingDir": finish.workdir,
+        "Healthcheck": {"Test": ["NONE"]},
+    }
+    made = client.commit(
+        container,
+        repository=repository,
+        tag=version,
+        message=finish.message,
+        conf=conf,
+        pause=False,
+    )
     return str(made["Id"])
 
 

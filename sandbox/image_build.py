@@ -14,9 +14,9 @@ import anyio.to_thread
 
 from .build_access import PLACE, BuildAccess
 from .container import Sandbox
-from .engine import ImageInfo
+from .engine import Finish, ImageInfo
 from .errors import ImageError
-from .image_engine import SCRATCH_MIB, Finish, ImageEngine
+from .image_engine import SCRATCH_MIB, ImageEngine
 from .image_recipe import ImageRecipe
 from .launch import start_sandbox
 from .reaper import current_owner
@@ -88,7 +88,7 @@ async def build(
                 await _run_all(sandbox, commands, folder, recipe, access, log)
                 last, where = (f"{SETTLE} && {TIDY}", folder) if tree else (TIDY, "/")
                 await _run(sandbox, last, where, {}, log, "tidying up", recipe.timeout)
-                await engine.seal(sandbox.name, finish)
+                await engine.commit(sandbox.name, finish)
     except TimeoutError:
         limit = f"{recipe.timeout:g} s"
         raise ImageError(f"{finish.tag}: not built within {limit}; log: {log.path}") from None

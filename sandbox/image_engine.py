@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import anyio.abc
 
 from .build_access import PLACE
-from .engine import Client, Engine
-from .reaper import current_owner
-from .supervised import LABEL as SUPERVISED
+from .engine import Client, Engine, Finish
 
 SCRATCH_MIB = 1536
 """Room in the folder of a build's loans, MiB of memory."""
-ANSWER_SECONDS = 900.0  # for one answer of the daemon: it commits gigabytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,20 +31,6 @@ class LocalImage:
     """Unix time, seconds."""
     labels: Mapping[str, str]
     """Its labels."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finish:
-    """What a commit sets."""
-
-    tag: str
-    labels: Mapping[str, str]
-    message: str
-    """What `docker history` shows."""
-    user: str
-    workdir: str
-    entrypoint: Sequence[str] = ()
-    command: Sequence[str] = ("/bin/sh",)
 
 
 class ImageEngine(Engine):
@@ -84,26 +67,6 @@ class ImageEngine(Engine):
             command=command if entrypoint or command else ["/bin/sh"],
         )
 
-    async def seal(self, name: str, finish: Finish) -> str:
-        """A running container's own layer as an image. Returns its id."""
-        return await self._call(lambda client: _commit(client, name, finish))
-
-    async def layer(self, image: str, tar: bytes, finish: Finish) -> str:
-        """`image` with an archive unpacked at its root as an image. Returns its id."""
-
-        def build(client: Client) -> str:
-            labels = current_owner().labels()
-            made = client.create_container(
-                image, command=["/bin/sh"], network_disabled=True, labels=labels
-            )["Id"]
-            try:
-                client.put_archive(made, "/", tar)
-                return _commit(client, made, finish)
-            finally:
-                client.remove_container(made, force=True, v=True)
-
-        return await self._call(build, creating=True)
-
     async def listing(self) -> tuple[LocalImage, ...]:
         """All images of the daemon, those between others too."""
 
@@ -139,22 +102,3 @@ def _each_tag(item: Mapping[str, Any]) -> Iterator[LocalImage]:
             created=float(item.get("Created", 0)),
             labels=dict(item.get("Labels") or {}),
         )
-
-
-def _commit(client: Client, container: str, finish: Finish) -> str:
-    repository, _, version = finish.tag.rpartition(":")
-    # a commit takes over the container's labels, but an image has no owner to be swept with
-    blank = dict.fromkeys([*current_owner().labels(), SUPERVISED], "")
-    conf = {
-        "Labels": {**blank, **finish.labels},
-        "Entrypoint": list(finish.entrypoint),
-        "Cmd": list(finish.command),
-        "User": finish.user,
-        "WorkingDir": finish.workdir,
-        "Healthcheck": {"Test": ["NONE"]},
-    }
-    made = client.commit(
-        container, repository=repository, tag=version, message=finish.message, conf=conf,
-        pause=False,
-    )  # fmt: skip
-    return str(made["Id"])

@@ -29,11 +29,11 @@ from .build_access import BuildAccess
 from .cache_folder import cache_folder
 from .checkout import FILE_TIME, Snapshot, snapshot
 from .container import SandboxSnapshot
-from .engine import Engine, ImageInfo
+from .engine import Engine, Finish, ImageInfo
 from .errors import ImageError, SandboxUsageError
 from .file_lock import locked
 from .image_build import BuildLog, build
-from .image_engine import ANSWER_SECONDS, Finish, ImageEngine
+from .image_engine import ImageEngine
 from .image_recipe import ImageRecipe, digest
 from .image_survey import (
     COMMIT_LABEL,
@@ -107,7 +107,6 @@ class ImageStore:
         self._engine = ImageEngine(
             engine.url if engine else None,
             certificates=engine.endpoint.certificates if engine else None,
-            timeout=ANSWER_SECONDS,
         )
         self._access = access or BuildAccess()
         self._prefix = prefix
@@ -230,7 +229,7 @@ class ImageStore:
         )
         async with self._place():
             if not recipe.install:
-                await self._engine.layer(below, tree, finish)
+                await self._engine.derive(below, tree, finish)
                 return
             base = await self._engine.image(below)
             if base is None:

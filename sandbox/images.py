@@ -18,7 +18,10 @@ import anyio.to_thread
 from .engine import Engine
 from .errors import ImageError
 
-BASES = {"bookworm": "patchgym/base:bookworm-py311"}
+BASES = {
+    "bookworm": "patchgym/base:bookworm-py311",
+    "bullseye": "patchgym/base:bullseye-py39",
+}
 """Names of the images that ensure_base() knows, and their tags."""
 LABEL = "patchgym.image"
 PACKAGES = ("python3", "python3-pytest", "git")
@@ -30,7 +33,7 @@ rm -rf /var/lib/apt/lists/* /var/cache/apt/* /usr/share/doc/* /usr/share/man/* /
 id agent >/dev/null 2>&1 || useradd --create-home --uid 1000 agent
 mkdir -p /workspace && chown 1000:1000 /workspace
 printf '{GITCONFIG}' > /etc/gitconfig
-python3 -m compileall -q -j0 /usr/lib/python3.11 /usr/lib/python3/dist-packages || true
+python3 -m compileall -q -j0 /usr/lib/python3* || true
 """
 """What a container of packages still needs; compiled modules start pytest five times faster."""
 

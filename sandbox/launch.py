@@ -12,7 +12,7 @@ import anyio
 import anyio.abc
 
 from .container import Connection, Sandbox
-from .engine import Engine
+from .engine import Engine, Finish
 from .errors import SandboxLost, SandboxUnavailable
 from .link import Link
 from .shell_link import ShellLink
@@ -58,7 +58,14 @@ async def start_sandbox(
 
     async def commit() -> str:
         tag = f"{SNAPSHOTS}:{secrets.token_hex(8)}"
-        await engine.commit(name, tag, {SNAPSHOT_LABEL: image})
+        finish = Finish(
+            tag=tag,
+            labels={SNAPSHOT_LABEL: image},
+            message="patchgym snapshot",
+            user=spec.user,
+            workdir=spec.workdir,
+        )
+        await engine.commit(name, finish)
         return tag
 
     return Sandbox(name, spec, connection, image=image, commit=commit)

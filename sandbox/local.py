@@ -156,9 +156,10 @@ async def _sandbox(spec: SandboxSpec, name: str) -> AsyncIterator[Sandbox]:
     """A supervisor and its folder, and the end of both."""
     parts = _Parts(name)
     try:
-        with anyio.CancelScope(shield=True):  # or what a thread made could get lost
-            here = await anyio.to_thread.run_sync(parts.make, spec)
-            stream = await anyio.abc.UNIXSocketStream.from_socket(parts.socket)
+        await anyio.to_thread.run_sync(parts.make, spec)
+        here = parts.spec
+        assert here is not None
+        stream = await anyio.abc.UNIXSocketStream.from_socket(parts.socket)
         link = Link(name, stream, plain=True)
         sandbox = Sandbox(name, here, link, image=spec.image, commit=_no_image)
         try:
@@ -176,19 +177,23 @@ async def _sandbox(spec: SandboxSpec, name: str) -> AsyncIterator[Sandbox]:
 
 
 class _Parts:
-    """What a lease is made of; its methods block, and belong into threads."""
+    """What a lease is made of; its methods block, and belong into threads.
+
+    They return nothing: what a thread returns to a cancelled task is lost.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.socket, self.theirs = socket.socketpair()
         self.socket.setblocking(False)
         self.root: str | None = None
+        self.spec: LocalSpec | None = None
         self.process: subprocess.Popen[bytes] | None = None
 
-    def make(self, spec: SandboxSpec) -> LocalSpec:
+    def make(self, spec: SandboxSpec) -> None:
         """Folders and supervisor; what the latter says of a crash is on our stderr."""
         self.root = tempfile.mkdtemp(prefix="patchgym-local-")
-        here = _inside(self.root, spec)
+        self.spec = here = _inside(self.root, spec)
         for folder in here.disks:
             os.mkdir(folder)
         command = [sys.executable, "-I", "-S", "-c", supervisor_source(), *here.disks]
@@ -202,7 +207,6 @@ class _Parts:
             raise SandboxUnavailable(f"can't start a supervisor: {problem}") from problem
         finally:
             self.theirs.close()
-        return here
 
     def end(self) -> None:
         """See the supervisor gone, kill what escaped it, and remove the folder."""

@@ -14,7 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Literal
 
-from .engine import Engine
+from .engine import Engine, Finish
 from .errors import ImageError, SandboxUnavailable, SandboxUsageError
 from .spec import SandboxSpec
 
@@ -71,8 +71,15 @@ async def supervise(engine: Engine, spec: SandboxSpec, image: str) -> Supervised
     tag = f"{REPOSITORY}:{found.id.removeprefix('sha256:')[:24]}-{digest}"
     ready = await engine.image_id(tag)
     if ready is None:
-        labels = {LABEL: found.id}
-        ready = await engine.derive(found.id, _archive(program), tag, labels)
+        finish = Finish(
+            tag=tag,
+            labels={LABEL: found.id},
+            message="patchgym supervisor",
+            user="0:0",
+            workdir="/",
+            command=(PLACE,),
+        )
+        ready = await engine.derive(found.id, _archive(program), finish)
     return Supervised(image=ready, kind="static")
 
 

@@ -24,7 +24,7 @@ class _Connection(urllib3.connection.HTTPConnection):
         """Raises OSError, and leaves nothing open then."""
         connection = socket.socket(socket.AF_UNIX)
         try:
-            connection.settimeout(self.timeout)  # type: ignore[arg-type]
+            connection.settimeout(self.timeout)
             connection.connect(self._path)
         except BaseException:
             connection.close()

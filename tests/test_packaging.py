@@ -9,8 +9,18 @@ import zipfile
 from email.parser import Parser
 from pathlib import Path
 
+import anyio
 import pytest
+from anyio.streams.stapled import StapledByteStream
+from docker_hosts import need
 
+from patchgym.sandbox import CommandResult
+from patchgym.sandbox.link import Link
+from patchgym.sandbox.protocol import result_of, run_fields
+
+UV = Path(sys.executable).with_name("uv")
+PROGRAMS = {"supervisor-amd64": 0x3E, "supervisor-arm64": 0xB7}
+"""Names of the supervisor's programs, and the machine that each one's ELF header names."""
 PARTS = ("sandbox", "datasets", "agent", "rewards", "trainer")
 
 
@@ -34,7 +44,8 @@ def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with tarfile.open(archive) as tar:
         tar.extractall(source / "tree", filter="fully_trusted")
     out = tmp_path_factory.mktemp("out")
-    run(sys.executable, "-m", "build", "--no-isolation", "-o", out, ".", cwd=source / "tree")
+    # in an environment of its own: the build needs a C compiler for two machines
+    run(UV, "build", "-q", "--out-dir", out, ".", cwd=source / "tree")
     return out
 
 
@@ -48,7 +59,46 @@ def test_the_wheel_holds_the_folders_and_nothing_else(built: Path, root: Path) -
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
     tracked = run("git", "ls-files", "--", *PARTS, cwd=root).split()
     wanted = {f"patchgym/{name}" for name in tracked}
+    wanted |= {f"patchgym/sandbox/bin/{name}" for name in PROGRAMS}
     assert names == wanted | {"patchgym/__init__.py", "patchgym/py.typed"}
+
+
+def test_the_supervisor_is_static_small_and_for_both_machines(built: Path) -> None:
+    with zipfile.ZipFile(wheel_of(built)) as wheel:
+        for name, machine in PROGRAMS.items():
+            program = wheel.read(f"patchgym/sandbox/bin/{name}")
+            assert program[:4] == b"\x7fELF" and int.from_bytes(program[18:20], "little") == machine
+            assert len(program) < 1 << 20 and b"ld-" not in program  # no dynamic loader
+
+
+async def test_the_supervisor_for_arm64_works(built: Path, tmp_path: Path) -> None:
+    """Under qemu, outside a container: frames, a command, a timeout, a file."""
+    program = tmp_path / "supervisor"
+    with zipfile.ZipFile(wheel_of(built)) as wheel:
+        program.write_bytes(wheel.read("patchgym/sandbox/bin/supervisor-arm64"))
+    program.chmod(0o755)
+    emulator = need("qemu-aarch64-static", "qemu-user-static")
+    async with await anyio.open_process([emulator, str(program)], stderr=None) as process:
+        assert process.stdin is not None and process.stdout is not None
+        link = Link("arm64", StapledByteStream(process.stdin, process.stdout), plain=True)
+        await link.greet()
+        assert link.kind == "static"
+
+        async def run(command: str, timeout: float) -> CommandResult:
+            fields = run_fields(
+                command, timeout=timeout, cwd="/", environment=(), stdin=b"in", output_limit=99
+            )
+            return result_of(await link.command(fields, 60))
+
+        done = await run("cat; exit 3", 30)
+        assert (done.exit_code, done.stdout.head) == (3, b"in")
+        late = await run("sleep 71 & setsid sleep 72 & sleep 73", 0.5)
+        assert late.timed_out and late.killed >= 3
+        put = [(b"f", str(tmp_path / "a" / "b").encode()), (b"b", b"data")]
+        await link.ask(b"P", put, b"K")
+        get = [put[0], (b"o", b"1"), (b"l", b"9")]
+        assert (await link.ask(b"G", get, b"F")).fields[b"b"] == b"ata"
+        await link.aclose()
 
 
 def test_the_base_install_asks_for_no_heavy_package(built: Path) -> None:
@@ -73,8 +123,7 @@ def test_it_lives_beside_hugging_face_datasets(built: Path, tmp_path: Path) -> N
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv", cwd=tmp_path)
     python = tmp_path / "venv" / "bin" / "python"
     install = ("uv", "pip", "install", "-q", "--link-mode", "copy", "--python", python)
-    uv = Path(sys.executable).with_name("uv")
-    run(uv, *install[1:], wheel_of(built), "datasets>=3", cwd=tmp_path)
+    run(UV, *install[1:], wheel_of(built), "datasets>=3", cwd=tmp_path)
     script = (
         "import datasets, importlib.util as u; from patchgym.datasets.task import bundled_tasks;"
         "print(datasets.Dataset.__name__, len(bundled_tasks('heldout')) > 39,"

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-from . import (
-    background,
-    commands,
-    files,
-    git,
-    isolation,
-    leases,
-    limits,
-    output,
-    patches,
-    reset,
-    snapshots,
-    streams,
-    timeouts,
-)
+from importlib import import_module
+
 from .contract import CAPABILITIES
 from .expect import LISTED, Check
 
 MODULES = (
-    *(commands, output, timeouts, background, streams, files, snapshots),
-    *(git, patches, leases, reset, limits, isolation),
+    *("commands", "output", "timeouts", "background", "streams", "files", "snapshots"),
+    *("git", "patches", "leases", "reset", "limits", "isolation"),
 )
 """Importing one lists its checks."""
+
+for _name in MODULES:
+    import_module(f"{__package__}.{_name}")
 
 CHECKS: tuple[Check, ...] = tuple(
     sorted(LISTED, key=lambda each: CAPABILITIES.index(each.capability))
 )
 """Every check, by capability."""
 
-__all__ = ["CHECKS", "MODULES", "Check"]
+__all__ = ["CHECKS", "Check"]

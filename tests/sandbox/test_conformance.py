@@ -198,8 +198,11 @@ class SwallowsCancellation(Broken):
     """Runs on."""
 
     async def run(self, *words: Any, **rest: Any) -> CommandResult:
+        done: list[CommandResult] = []
         with anyio.CancelScope(shield=True):
-            return await super().run(*words, **{**rest, "timeout": min(rest["timeout"], 3.0)})
+            rest["timeout"] = min(rest["timeout"], 3.0)
+            done.append(await super().run(*words, **rest))
+        return done[0]
 
 
 BROKEN: dict[type[Broken], set[str]] = {
@@ -372,9 +375,14 @@ async def test_a_local_pool_is_bounded_and_names_its_culprit() -> None:
                     pass
         async with pool.lease(timeout=0):
             pass
-    for wrong in ({"switch_user": True}, {"writable_root": True}, {"runtime": "runsc"}):
+    for wrong in (
+        SandboxSpec(image="none", switch_user=True),
+        SandboxSpec(image="none", writable_root=True),
+        SandboxSpec(image="none", runtime="runsc"),
+        SandboxSpec(image="none", supervisor="shell"),
+    ):
         with pytest.raises(SandboxUsageError):
-            LocalPool(SandboxSpec(image="none", **wrong))  # type: ignore[arg-type]
+            LocalPool(wrong)
 
 
 async def test_tests_run_in_the_local_fake() -> None:
