@@ -5,7 +5,6 @@ Knows no task and no model; usable alone. Importing it does no I/O and does not 
 
 from .attach import Endpoint
 from .blocking import BlockingPool, BlockingSandbox
-from .build_access import BuildAccess
 from .checkout import Snapshot, snapshot
 from .container import Sandbox, SandboxSnapshot
 from .engine import ContainerInfo, Engine, ImageInfo
@@ -21,12 +20,13 @@ from .errors import (
     SandboxUnavailable,
     SandboxUsageError,
 )
-from .image_recipe import ImageRecipe, read_files
-from .image_store import BakedImage, ImageStore
-from .image_survey import StoredImage
-from .images import ensure_base
+from .images.access import BuildAccess
+from .images.base import ensure_base
+from .images.mirror import mirror
+from .images.recipe import ImageRecipe, read_files
+from .images.store import BakedImage, ImageStore
+from .images.survey import StoredImage
 from .local import LocalPool
-from .mirror import mirror
 from .patch import AppliedPatch, inspect_diff
 from .pool import Pool
 from .pool_core import HostStatistics, PoolStatistics

@@ -94,7 +94,7 @@ def _engine_mend(error: Exception) -> str:
 def _image() -> Finding:
     from docker.errors import DockerException
 
-    from patchgym.sandbox.images import BASES
+    from patchgym.sandbox.images.base import BASES
 
     tag = BASES["bookworm"]
     mend = "patchgym images build"

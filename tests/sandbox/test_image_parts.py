@@ -21,9 +21,9 @@ from patchgym.sandbox import (
     StoredImage,
     read_files,
 )
-from patchgym.sandbox.file_lock import locked
-from patchgym.sandbox.image_engine import LocalImage
-from patchgym.sandbox.image_survey import (
+from patchgym.sandbox.images.daemon import LocalImage
+from patchgym.sandbox.images.lock import locked
+from patchgym.sandbox.images.survey import (
     KIND_LABEL,
     SET_LABEL,
     Kind,
@@ -31,7 +31,7 @@ from patchgym.sandbox.image_survey import (
     survey,
     to_evict,
 )
-from patchgym.sandbox.image_uses import Uses
+from patchgym.sandbox.images.uses import Uses
 
 Make = Callable[..., tuple[Path, str]]
 

@@ -23,7 +23,7 @@ from patchgym.sandbox import (
     mirror,
     read_files,
 )
-from patchgym.sandbox.image_store import GRACE, KEEP
+from patchgym.sandbox.images.store import GRACE, KEEP
 
 from .image_file import ImageFile, load_image_file
 from .main import parser

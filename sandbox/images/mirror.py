@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import anyio.to_thread
 
-from .cache_folder import cache_folder
-from .errors import CheckoutError, SandboxUsageError
-from .file_lock import locked
+from patchgym.sandbox.errors import CheckoutError, SandboxUsageError
+
+from .cache import cache_folder
+from .lock import locked
 
 if TYPE_CHECKING:
     from git import Repo

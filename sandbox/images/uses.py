@@ -10,7 +10,7 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from .errors import SandboxUsageError
+from patchgym.sandbox.errors import SandboxUsageError
 
 BUSY_LIMIT = 30.0  # seconds to wait for another process's write
 TABLE = """CREATE TABLE IF NOT EXISTS uses

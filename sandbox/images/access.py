@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from .errors import ImageError
+from patchgym.sandbox.errors import ImageError
 
 PLACE = "/dev/patchgym-build"
 """The folder inside."""

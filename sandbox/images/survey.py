@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .image_engine import LocalImage
-from .launch import SNAPSHOTS
-from .supervised import LABEL as SUPERVISED_LABEL
-from .supervised import REPOSITORY as SUPERVISED
+from patchgym.sandbox.launch import SNAPSHOTS
+from patchgym.sandbox.supervised import LABEL as SUPERVISED_LABEL
+from patchgym.sandbox.supervised import REPOSITORY as SUPERVISED
+
+from .daemon import LocalImage
 
 KIND_LABEL = "patchgym.image.kind"
 SET_LABEL = "patchgym.image.set"

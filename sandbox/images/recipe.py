@@ -15,9 +15,10 @@ from typing import Literal
 
 import anyio.to_thread
 
-from .checkout import snapshot
-from .errors import CheckoutError, SandboxUsageError
-from .images import BASES
+from patchgym.sandbox.checkout import snapshot
+from patchgym.sandbox.errors import CheckoutError, SandboxUsageError
+
+from .base import BASES
 
 LAYOUT = "1"
 """Part of every key: raise it when the same recipe would be built in another way."""

@@ -25,17 +25,19 @@ from typing import Self
 
 import anyio.to_thread
 
-from .build_access import BuildAccess
-from .cache_folder import cache_folder
-from .checkout import FILE_TIME, Snapshot, snapshot
-from .container import SandboxSnapshot
-from .engine import Engine, Finish, ImageInfo
-from .errors import ImageError, SandboxUsageError
-from .file_lock import locked
-from .image_build import BuildLog, build
-from .image_engine import ImageEngine
-from .image_recipe import ImageRecipe, digest
-from .image_survey import (
+from patchgym.sandbox.checkout import FILE_TIME, Snapshot, snapshot
+from patchgym.sandbox.container import SandboxSnapshot
+from patchgym.sandbox.engine import Engine, Finish, ImageInfo
+from patchgym.sandbox.errors import ImageError, SandboxUsageError
+
+from .access import BuildAccess
+from .base import BASES, ensure_base
+from .build import BuildLog, build
+from .cache import cache_folder
+from .daemon import ImageEngine
+from .lock import locked
+from .recipe import ImageRecipe, digest
+from .survey import (
     COMMIT_LABEL,
     KIND_LABEL,
     SET_LABEL,
@@ -45,8 +47,7 @@ from .image_survey import (
     survey,
     to_evict,
 )
-from .image_uses import Uses
-from .images import BASES, ensure_base
+from .uses import Uses
 
 OWNER = 1000  # uid and gid of the work tree
 GRACE = 900.0  # seconds for which an image that was asked for is safe without a container

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from .errors import SandboxUnavailable, SandboxUsageError
+from patchgym.sandbox.errors import SandboxUnavailable, SandboxUsageError
 
 POLL = 0.1  # seconds between two tries
 

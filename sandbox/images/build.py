@@ -12,17 +12,18 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from .build_access import PLACE, BuildAccess
-from .container import Sandbox
-from .engine import Finish, ImageInfo
-from .errors import ImageError
-from .image_engine import SCRATCH_MIB, ImageEngine
-from .image_recipe import ImageRecipe
-from .launch import start_sandbox
-from .reaper import current_owner
-from .result import CommandResult
-from .spec import SandboxSpec
-from .supervised import supervise
+from patchgym.sandbox.container import Sandbox
+from patchgym.sandbox.engine import Finish, ImageInfo
+from patchgym.sandbox.errors import ImageError
+from patchgym.sandbox.launch import start_sandbox
+from patchgym.sandbox.reaper import current_owner
+from patchgym.sandbox.result import CommandResult
+from patchgym.sandbox.spec import SandboxSpec
+from patchgym.sandbox.supervised import supervise
+
+from .access import PLACE, BuildAccess
+from .daemon import SCRATCH_MIB, ImageEngine
+from .recipe import ImageRecipe
 
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID")
 """What package managers need as root, and the supervisor to end processes of other users."""

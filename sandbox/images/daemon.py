@@ -8,8 +8,9 @@ from typing import Any
 
 import anyio.abc
 
-from .build_access import PLACE
-from .engine import Client, Engine, Finish
+from patchgym.sandbox.engine import Client, Engine, Finish
+
+from .access import PLACE
 
 SCRATCH_MIB = 1536
 """Room in the folder of a build's loans, MiB of memory."""

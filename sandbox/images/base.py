@@ -15,8 +15,8 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from .engine import Engine
-from .errors import ImageError
+from patchgym.sandbox.engine import Engine
+from patchgym.sandbox.errors import ImageError
 
 BASES = {
     "bookworm": "patchgym/base:bookworm-py311",

@@ -1,0 +1,1 @@
+"""Images for sandboxes: Debian bases, and one image a repository, commit and environment."""
