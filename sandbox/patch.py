@@ -3,15 +3,17 @@
 Paths are judged twice: here, from the diff's headers, for a clear answer; and by `git apply`, which
 is the judge that counts (it refuses `.git`, `..`, absolute paths and paths through symlinks). The
 original bytes are applied. The ladder of leniency: exact; recount (wrong line counts in hunk
-headers); whitespace (context lines that differ in blanks or line ends). After it, the changed paths
-must be among the diff's paths.
+headers); whitespace (context lines that differ in blanks or line ends); p0 (paths without a/ and
+b/); three_way (merged from the blobs that the diff's index lines name, in an index aside; a merge
+with conflicts is refused). After it, the changed paths must be among the diff's paths.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
@@ -25,14 +27,23 @@ if TYPE_CHECKING:
 PATCH_LIMIT = 8 << 20  # bytes of a diff, in or out
 GIT_SECONDS = 60.0
 
-Rung = Literal["exact", "recount", "whitespace"]
+Rung = Literal["exact", "recount", "whitespace", "p0", "three_way"]
+Change = Literal["added", "modified", "deleted"]
 LADDER: Mapping[Rung, tuple[str, ...]] = MappingProxyType(
     {
         "exact": (),
         "recount": ("--recount",),
         "whitespace": ("--recount", "--ignore-whitespace"),
+        "p0": ("--recount", "-p0"),
     }
 )
+MERGE = """
+trap 'rm -f "$GIT_INDEX_FILE" "$GIT_INDEX_FILE.lock"' EXIT
+cp .git/index "$GIT_INDEX_FILE" && $0 add -A && before=$($0 write-tree) || exit 3
+$0 apply --cached --3way - && test -z "$($0 ls-files --unmerged)" || exit 1
+$0 diff --binary --full-index --no-ext-diff --no-textconv --no-color "$before" "$($0 write-tree)"
+"""
+"""Merges a diff into an index aside; prints what that changed as a diff that applies exactly."""
 GIT = (
     *("git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"),
     *("-c", "core.attributesFile=/dev/null", "-c", "core.quotePath=false"),
@@ -51,6 +62,19 @@ ISOLATED: Mapping[str, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PatchedFile:
+    """What a diff did to one path."""
+
+    path: str
+    """Relative to the workdir; a rename is two of them."""
+    change: Change
+    added: int | None
+    """Lines; None for a binary file, and for the old name of a rename."""
+    removed: int | None
+    """Lines, likewise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedPatch:
     """A diff that is in the tree now."""
 
@@ -58,6 +82,8 @@ class AppliedPatch:
     """How lenient git had to be."""
     paths: tuple[str, ...]
     """Paths that the diff names, sorted; both names of a rename."""
+    files: tuple[PatchedFile, ...] = ()
+    """What happened to each path that changed, sorted."""
 
 
 async def apply_patch(sandbox: Sandbox, diff: bytes) -> AppliedPatch:
@@ -67,16 +93,51 @@ async def apply_patch(sandbox: Sandbox, diff: bytes) -> AppliedPatch:
     """
     if not diff.strip():
         return AppliedPatch(rung="exact", paths=())
-    paths = inspect_diff(diff)
+    inspect_diff(diff)
     if not diff.endswith(b"\n"):
         diff += b"\n"  # cut off by whoever printed it; git calls that corrupt
     before = await _changed(sandbox)
-    rung = await _climb(sandbox, diff)
+    rung, applied = await _climb(sandbox, diff)
     after = await _changed(sandbox)
-    strangers = {path for path, _ in before ^ after} - paths
-    if strangers:
-        raise PatchError(f"changed {sorted(strangers)[0]}, unasked", reason="wrong_paths")
-    return AppliedPatch(rung=rung, paths=tuple(sorted(paths)))
+    paths = inspect_diff(applied, strip=0 if rung == "p0" else 1)
+    moved = {path for path, _ in before ^ after}
+    if moved - paths:
+        raise PatchError(f"changed {sorted(moved - paths)[0]}, unasked", reason="wrong_paths")
+    counts = await _line_counts(sandbox, applied, LADDER.get(rung, ()))
+    # a path may have been changed before, and change again without another state
+    touched = sorted(paths & (moved | {path for path, _ in after} | counts.keys()))
+    states = dict(after)
+    files = tuple(
+        PatchedFile(
+            path=path,
+            change=_change(states.get(path), path in {known for known, _ in before}),
+            added=counts.get(path, (None, None))[0],
+            removed=counts.get(path, (None, None))[1],
+        )
+        for path in touched
+    )
+    return AppliedPatch(rung=rung, paths=tuple(sorted(paths)), files=files)
+
+
+def _change(state: str | None, known: bool) -> Change:
+    if state is not None and "D" in state:
+        return "deleted"
+    return "added" if state == "??" and not known else "modified"
+
+
+async def _line_counts(
+    sandbox: Sandbox, diff: bytes, options: Sequence[str]
+) -> dict[str, tuple[int | None, int | None]]:
+    """Lines added and removed by path, as git reads the diff; None, None for binary files."""
+    result = await _git(sandbox, "apply", *options, "--numstat", "-z", "-", stdin=diff)
+    counts: dict[str, tuple[int | None, int | None]] = {}
+    for entry in result.stdout.head.decode("utf-8", "surrogateescape").split("\0"):
+        added, _, rest = entry.partition("\t")
+        removed, _, path = rest.partition("\t")
+        if path:
+            binary = added == "-"
+            counts[path] = (None, None) if binary else (int(added), int(removed))
+    return counts
 
 
 async def worktree_diff(sandbox: Sandbox, commit: str) -> bytes:
@@ -99,8 +160,11 @@ async def worktree_diff(sandbox: Sandbox, commit: str) -> bytes:
     return result.stdout.head + result.stdout.tail
 
 
-def inspect_diff(diff: bytes) -> frozenset[str]:
-    """The paths that a diff names. Raises PatchError when one must not be touched."""
+def inspect_diff(diff: bytes, *, strip: int = 1) -> frozenset[str]:
+    """The paths that a diff names, without `strip` (0 or 1) leading folders.
+
+    Raises PatchError when one must not be touched.
+    """
     if len(diff) > PATCH_LIMIT:
         raise PatchError(f"the diff is over {PATCH_LIMIT >> 20} MiB", reason="too_large")
     paths: set[str] = set()
@@ -118,7 +182,7 @@ def inspect_diff(diff: bytes) -> frozenset[str]:
             if kind == b"160000":
                 raise PatchError("the diff holds a submodule", reason="refused")
             link = link or kind == b"120000"
-        paths.update(_names(line))
+        paths.update(_names(line, strip))
     for path in paths:
         _refuse_path(path)
     if not paths:
@@ -145,31 +209,32 @@ def _lines(diff: bytes) -> Iterator[tuple[bytes, bool]]:
             yield line, False
 
 
-def _names(line: bytes) -> Iterator[str]:
+def _names(line: bytes, strip: int) -> Iterator[str]:
     for start in (b"--- ", b"+++ "):
         if line.startswith(start):
             name = _unquote(line[4:])
             if name != "/dev/null":
-                yield _stripped(name)
+                yield _stripped(name, strip)
     for start in (b"rename from ", b"rename to ", b"copy from ", b"copy to "):
         if line.startswith(start):
             yield _unquote(line[len(start) :])
     if line.startswith(b"diff --git "):
-        yield from _both_names(line[11:].rstrip(b"\r"))
+        yield from _both_names(line[11:].rstrip(b"\r"), strip)
 
 
-def _both_names(rest: bytes) -> Iterator[str]:
+def _both_names(rest: bytes, strip: int) -> Iterator[str]:
     quoted = re.match(rb'("(?:[^"\\]|\\.)*"|\S+) ("(?:[^"\\]|\\.)*"|\S+)$', rest)
     if quoted:
-        yield from (_stripped(_unquote(name)) for name in quoted.groups())
+        yield from (_stripped(_unquote(name), strip) for name in quoted.groups())
     elif len(rest) % 2 and rest[2 : len(rest) // 2] == rest[len(rest) // 2 + 3 :]:
         # unquoted blanks: both names are the same then, but for their prefix
-        yield _stripped(_unquote(rest[: len(rest) // 2]))
+        yield _stripped(_unquote(rest[: len(rest) // 2]), strip)
 
 
-def _stripped(name: str) -> str:
+def _stripped(name: str, strip: int) -> str:
     """Without the a/ or b/ that git writes; an absolute name stays whole."""
-    return name if name.startswith("/") else name.partition("/")[2] or name
+    whole = name.startswith("/") or strip == 0
+    return name if whole else name.partition("/")[2] or name
 
 
 _ESCAPES = {
@@ -208,20 +273,42 @@ def _refuse_link(target: bytes) -> None:
         raise PatchError(f"a symlink that leads outside: {text!r}", reason="refused")
 
 
-async def _climb(sandbox: Sandbox, diff: bytes) -> Rung:
+async def _climb(sandbox: Sandbox, diff: bytes) -> tuple[Rung, bytes]:
+    """The rung that held, and the diff that was applied there."""
     complaints: list[str] = []
     for rung, options in LADDER.items():
+        if rung == "p0":
+            paths = inspect_diff(diff, strip=0)  # other paths than those that were looked at
+            if any(path.startswith(("a/", "b/")) for path in paths):
+                continue  # or a new file would land in a folder called b
         result = await _git(sandbox, "apply", *options, "-", stdin=diff)
         if result.ok:
-            return rung
+            return rung, diff
         complaints.append(_complaint(result))
         if re.search("symbolic link|invalid path|outside", complaints[-1]):
             raise PatchError(complaints[-1], reason="refused")
     backwards = ("apply", "--recount", "--reverse", "--check", "-")
     if (await _git(sandbox, *backwards, stdin=diff)).ok:
         raise PatchError("the diff is in the tree already", reason="already_applied")
+    merged = await _merge(sandbox, diff)
+    if merged is not None and (await _git(sandbox, "apply", "-", stdin=merged)).ok:
+        return "three_way", merged
     malformed = re.search("corrupt|fragment|No valid|unrecognized|lacks", complaints[1])
     raise PatchError(complaints[1], reason="malformed" if malformed else "mismatch")
+
+
+async def _merge(sandbox: Sandbox, diff: bytes) -> bytes | None:
+    """What a three-way merge of `diff` changes; None when it can't be, or has conflicts."""
+    result = await sandbox.run(
+        ["sh", "-c", MERGE.replace("$0", shlex.join(GIT))],
+        timeout=GIT_SECONDS,
+        environment={**ISOLATED, "GIT_INDEX_FILE": f"/tmp/.patchgym-{secrets.token_hex(8)}"},
+        stdin=diff,
+        output_limit=PATCH_LIMIT,
+    )
+    if not result.ok or result.stdout.dropped:
+        return None
+    return (result.stdout.head + result.stdout.tail) or None
 
 
 async def _changed(sandbox: Sandbox) -> frozenset[tuple[str, str]]:

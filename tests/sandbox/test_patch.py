@@ -170,3 +170,57 @@ def test_paths_of_a_diff() -> None:
     assert inspect_diff(mode) == {"run me"}
     dated = b"--- a/f.txt\t2024-01-01 00:00:00\n+++ b/f.txt\t2024-01-01\n@@ -1 +1 @@\n-a\n+b\n"
     assert inspect_diff(dated) == {"f.txt"}
+
+
+async def test_without_prefixes(sandbox: Sandbox, repository: Make) -> None:
+    root, commit = repository({"f.txt": TEXT, "d/g.txt": TEXT})
+    await sandbox.checkout(root, commit)
+    plain = GOOD.replace(b"a/f.txt", b"d/g.txt").replace(b"b/f.txt", b"d/g.txt")
+    applied = await sandbox.apply_patch(plain)
+    assert (applied.rung, applied.paths) == ("p0", ("d/g.txt",))
+    (file,) = applied.files
+    assert (file.path, file.change, file.added, file.removed) == ("d/g.txt", "modified", 1, 1)
+    hook = plain.replace(b"d/g.txt", b".git/hooks/x")
+    with pytest.raises(PatchError, match="inside .git"):
+        await sandbox.apply_patch(hook)
+
+
+LINES = [f"line {number}\n" for number in range(40)]
+
+
+async def test_a_merge_finds_its_place(sandbox: Sandbox, repository: Make) -> None:
+    """The context moved and changed nearby: git's fuzz-free apply fails, a merge does not."""
+    base = "".join(LINES)
+    root, commit = repository({"f.txt": base})
+    await sandbox.checkout(root, commit)
+    await sandbox.write("f.txt", base.replace("line 20\n", "zwanzig\n").encode())
+    diff = await sandbox.diff()
+    await sandbox.write("f.txt", base.replace("line 18\n", "achtzehn\n").encode())
+    applied = await sandbox.apply_patch(diff)
+    assert applied.rung == "three_way" and applied.files[0].change == "modified"
+    both = base.replace("line 18\n", "achtzehn\n").replace("line 20\n", "zwanzig\n")
+    assert await sandbox.read("f.txt") == both.encode()
+    left = await sandbox.run("ls -A /tmp; git status --porcelain", timeout=20)
+    assert left.stdout.text() == " M f.txt\n"  # nothing lies about, the index is as it was
+    conflict = base.replace("line 20\n", "vingt\n").encode()
+    await sandbox.write("f.txt", conflict)
+    with pytest.raises(PatchError):
+        await sandbox.apply_patch(diff)
+    assert await sandbox.read("f.txt") == conflict
+
+
+async def test_the_report_of_each_file(sandbox: Sandbox, repository: Make) -> None:
+    root, commit = repository({"f.txt": TEXT, "old": "a\nb\n", "gone": "1\n2\n", "bin": b"\0\1"})
+    await sandbox.checkout(root, commit)
+    await sandbox.run("mv old new; rm gone; printf '\\0\\2' > bin; echo n > fresh", timeout=20)
+    diff = await sandbox.diff()
+    await sandbox.checkout(root, commit)
+    applied = await sandbox.apply_patch(diff)
+    told = [(f.path, f.change, f.added, f.removed) for f in applied.files]
+    assert told == [
+        ("bin", "modified", None, None),
+        ("fresh", "added", 1, 0),
+        ("gone", "deleted", 0, 2),
+        ("new", "added", 0, 0),
+        ("old", "deleted", None, None),
+    ]
