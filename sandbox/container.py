@@ -291,7 +291,9 @@ class Sandbox:
             raise SandboxUsageError(f"{len(tar) >> 20} MiB in one archive; the limit is 256 MiB")
         result = await self.run(words, timeout=ARCHIVE_SECONDS, stdin=tar, cwd="/")
         if not result.ok:
-            raise SandboxUsageError(f"could not unpack into {folder}: {_last_line(result)}")
+            full = "disk" in result.limits_hit
+            reason = f"its disk is full ({self.spec.disk_mib} MiB)" if full else _reason(result)
+            raise SandboxUsageError(f"could not unpack into {folder}: {reason}")
 
     async def _archive(self, path: str) -> bytes:
         folder, name = posixpath.split(path.rstrip("/"))
@@ -304,7 +306,7 @@ class Sandbox:
             output_limit=2 * ARCHIVE_LIMIT,
         )
         if not result.ok:
-            raise SandboxUsageError(f"could not pack {path}: {_last_line(result)}")
+            raise SandboxUsageError(f"could not pack {path}: {_reason(result)}")
         data = result.stdout.head + result.stdout.tail
         if result.stdout.dropped or len(data) > ARCHIVE_LIMIT:
             raise SandboxUsageError(f"{path} is over 256 MiB")
@@ -316,8 +318,9 @@ def _content(tar: bytes) -> bytes:
     return tar[512:] if tar[:100].rstrip(b"\0") == b"./" else tar
 
 
-def _last_line(result: CommandResult) -> str:
-    return (result.stderr.text().strip().splitlines() or ["no reason given"])[-1]
+def _reason(result: CommandResult) -> str:
+    """The first complaint; tar's last one only says that there were some."""
+    return (result.stderr.text().strip().splitlines() or ["no reason given"])[0]
 
 
 def _pack(source: Path) -> bytes:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +19,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from .attach import Endpoint, Tunnel, upgrade
-from .errors import EngineUnavailable, ImageError, SandboxError, SandboxUnavailable
+from .errors import EngineUnavailable, ImageError, NameTaken, SandboxError, SandboxUnavailable
 from .reaper import current_owner
 
 OF_CONTAINERS = ("patchgym.kit", "patchgym.owner.", "patchgym.slot", "patchgym.lease")
@@ -207,9 +208,7 @@ class Engine:
         it by its name.
         """
         async with self._limiter(creating=True):
-            await self._call(
-                lambda client: client.create_container_from_config(dict(config), name=name)
-            )
+            await self._call(partial(_create, name=name, config=config))
             path = f"/containers/{name}/attach?stdin=1&stdout=1&stderr=1&stream=1"
             stream, early = await self._upgrade(path)
             try:
@@ -412,6 +411,15 @@ class Engine:
             client.mount("http+docker://", UnixAdapter(path, timeout))
         client.trust_env = False  # or REQUESTS_CA_BUNDLE would replace the endpoint's own CA
         return client
+
+
+def _create(client: Client, *, name: str, config: Mapping[str, Any]) -> None:
+    try:
+        client.create_container_from_config(dict(config), name=name)
+    except _docker().errors.APIError as problem:
+        if problem.status_code == 409 or "already in use" in _short(problem):  # Podman says 500
+            raise NameTaken(f"the daemon refused: {_short(problem)}", name=name) from problem
+        raise
 
 
 def _image_info(facts: Mapping[str, Any]) -> ImageInfo:

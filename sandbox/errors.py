@@ -4,7 +4,7 @@ PatchgymError
 ├── SandboxError            our infrastructure failed: retry elsewhere, never score it
 │   ├── EngineUnavailable   no Docker daemon answers
 │   ├── ImageError          the image is missing or could not be built
-│   ├── SandboxUnavailable  a container could not be made
+│   ├── SandboxUnavailable  a container could not be made (NameTaken: another has its name)
 │   ├── SandboxLost         a container died or stopped answering while leased
 │   └── LeaseTimeout        no sandbox became free before the deadline
 ├── PatchError              the candidate's diff was refused or does not apply
@@ -33,6 +33,14 @@ class ImageError(SandboxError):
 
 class SandboxUnavailable(SandboxError):
     """A container could not be created or did not come up."""
+
+
+class NameTaken(SandboxUnavailable):
+    """Another owner has a container of that `name`; it is not ours to remove."""
+
+    def __init__(self, message: str, *, name: str) -> None:
+        super().__init__(message)
+        self.name = name
 
 
 class SandboxLost(SandboxError):

@@ -22,6 +22,7 @@ from .engine import Engine
 from .errors import (
     EngineUnavailable,
     LeaseTimeout,
+    NameTaken,
     PatchgymError,
     SandboxError,
     SandboxUnavailable,
@@ -64,7 +65,7 @@ class Pool:
         self.engines = tuple(Engine(each) if isinstance(each, str) else each for each in given)
         self._owned = [e for e in self.engines if e is not engine and e not in hosts]
         self._core = Core(size, spec.image, len(self.engines))
-        self._id = f"{os.getpid()}-{secrets.token_hex(3)}"
+        self._id = f"{os.getpid()}-{secrets.token_hex(8)}"
         self._serial = 0
         self._names: dict[str, Engine] = {}
         self._supervised: dict[tuple[int, str], Supervised] = {}
@@ -218,6 +219,9 @@ class Pool:
         name = self._name(slot, "run")
         try:
             sandbox = await self._make(slot, name)
+        except NameTaken as error:
+            self._names.pop(error.name, None)
+            self._perform(self._core.failed(slot, error, anyio.current_time()))
         except SandboxError as error:
             self._perform(self._core.failed(slot, error, anyio.current_time()))
             await self._forget(slot, name)

@@ -80,7 +80,7 @@ class RevisitOrder:
     A group whose rewards are all equal teaches nothing, and while a policy is weak most tasks give
     such groups. A task whose last group had a spread is likely to have one again, so `share` of the
     draws take such a task, the longest not visited first; with none at hand they go on in turn.
-    (The idea is prioritized level replay, Jiang et al. 2021; spread is the learning potential here.)
+    (The idea is prioritized level replay, Jiang et al. 2021; here a spread is what promises gain.)
     """
 
     def __init__(self, tasks: Sequence[Task], seed: int, share: float) -> None:

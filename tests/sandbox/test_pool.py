@@ -20,6 +20,7 @@ from patchgym.sandbox import (
     SandboxLost,
     SandboxSpec,
     SandboxUnavailable,
+    SandboxUsageError,
 )
 from patchgym.sandbox.pool_core import Core, Prepare, Waiter
 
@@ -190,6 +191,39 @@ async def test_network_when_asked_for(docker_image: str) -> None:
         async with pool.lease(timeout=WAIT) as sandbox:
             done = await sandbox.run("cat /proc/net/dev", timeout=20)
             assert "eth0:" in done.stdout.text()
+
+
+@pytest.mark.docker
+async def test_another_owners_container_of_our_name_is_left_alone(
+    spec: SandboxSpec, engine: Engine
+) -> None:
+    pool = Pool(spec, size=1, engine=engine)
+    taken = f"patchgym-{pool._id}-0-run1"
+    config = {"Image": spec.image, "Cmd": ["cat"], "OpenStdin": True, "Labels": {}}
+    stream, _ = await engine.launch(taken, config)
+    try:
+        async with pool, pool.lease(timeout=WAIT) as sandbox:  # under the next name
+            assert (await sandbox.run("true", timeout=20)).ok
+            assert "already in use" in str(pool.statistics().last_error)
+        found = await engine.inspect(taken)
+        assert found is not None and found["State"]["Running"]
+    finally:
+        await stream.aclose()
+        await engine.remove(taken)
+
+
+@pytest.mark.docker
+async def test_more_than_the_disk_holds_is_told(pool: Pool, tmp_path: Path) -> None:
+    async with pool.lease(timeout=WAIT) as sandbox:
+        big = tmp_path / "big"
+        big.write_bytes(b"\0" * (40 << 20))
+        with pytest.raises(SandboxUsageError, match="its disk is full .32 MiB"):
+            await sandbox.upload(big)
+        with pytest.raises(SandboxUsageError, match="No space left on device"):
+            await sandbox.write("/tmp/big", b"\0" * (40 << 20))
+        with pytest.raises(SandboxUsageError, match="Read-only file system"):
+            await sandbox.write("../../etc/big", b"")
+        assert (await sandbox.run("echo fine", timeout=20)).ok
 
 
 @pytest.mark.docker
