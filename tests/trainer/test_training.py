@@ -1,0 +1,103 @@
+"""What one step does with its groups, with a stand-in for everything heavy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from group_builders import TASKS, book, member, take
+from patchgym.trainer.config import RunConfig, load_config
+from patchgym.trainer.errors import RunStopped
+from patchgym.trainer.group import Group
+from patchgym.trainer.idle import StageBoard
+from patchgym.trainer.ledger import Ledger, LedgerReader
+from patchgym.trainer.progress import Progress
+from patchgym.trainer.recorder import Recorder
+from patchgym.trainer.resume import Restored, restore_groups
+from patchgym.trainer.training import Training
+from patchgym.trainer.trajectory_store import TrajectoryStore
+
+SMALL = {"group.per_step": "2", "group.size": "2", "run.steps": "1"}
+
+
+class Learner:
+    """Says of every update whether it was applied."""
+
+    def __init__(self, reason: str) -> None:
+        self.step, self.reason, self.published = 0, reason, 0
+
+    async def train(self, batch: object) -> dict[str, Any]:
+        """One update."""
+        self.step += not self.reason
+        return {"applied": not self.reason, "reason": self.reason, "step": self.step}
+
+    async def publish(self) -> None:
+        """New weights."""
+        self.published += 1
+
+
+def groups(count: int) -> list[Group]:
+    """Whole groups, each with a spread."""
+    owner = book()
+    found = []
+    for _ in range(count):
+        items = [take(owner, count), take(owner, count)]
+        results = [owner.finish(item, member(item, float(i))) for i, item in enumerate(items)]
+        assert isinstance(results[1], Group)
+        found.append(results[1])
+    return found
+
+
+def training(config: RunConfig, learner: Learner, ledger: Ledger, store: TrajectoryStore) -> Any:
+    """A run whose learner is `learner`, with two groups in its queue."""
+    statistics = SimpleNamespace(sampled_tokens=0)
+    resources = SimpleNamespace(
+        board=StageBoard(),
+        train_tasks=TASKS,
+        learner=learner,
+        train=learner.train,
+        publish=learner.publish,
+        policy=SimpleNamespace(version=0, statistics=lambda: statistics),
+    )
+    return Training(
+        config,
+        resources,  # type: ignore[arg-type]
+        ledger=ledger,
+        recorder=Recorder(ledger, store, 0.5),
+        progress=Progress(),
+        restored=Restored(ready=tuple(groups(2))),
+    )
+
+
+@pytest.mark.parametrize("reason", ["", "the gradient is not finite"])
+async def test_groups_are_committed_only_by_an_update_that_was_applied(
+    tmp_path: Path, reason: str
+) -> None:
+    config = load_config(None, list(SMALL.items()))
+    learner = Learner(reason)
+    store = TrajectoryStore(tmp_path / "trajectories")
+    async with Ledger(tmp_path / "run.sqlite") as ledger:
+        run = training(config, learner, ledger, store)
+        for group in run._ready:
+            await run._queue.put(group)
+            for each in group.members:
+                item = SimpleNamespace(
+                    rollout_id=each.trajectory.rollout_id, group_id=group.group_id,
+                    task=TASKS[group.number], member=0, number=group.number,
+                )  # fmt: skip
+                await run._recorder.rollout("train", item, each.trajectory, each.reward)
+        if reason:
+            with pytest.raises(RunStopped, match="step 1 was not applied: the gradient is not"):
+                await run._step()
+        else:
+            await run._step()
+        await ledger.flush()
+    with LedgerReader(tmp_path / "run.sqlite") as reader:
+        states = {row["state"] for row in reader.rows("SELECT state FROM groups")}
+        assert states == {"taken" if reason else "committed"}
+        assert len(reader.steps()) == learner.published == (0 if reason else 1)
+    restored = restore_groups(tmp_path / "run.sqlite", store, learner.step)
+    assert (len(restored.ready), restored.committed) == ((2, 0) if reason else (0, 2))
