@@ -130,6 +130,7 @@ class Core:
 
     def __init__(self, size: int, source: Source, hosts: int = 1) -> None:
         self.slots = [Slot(index, index % hosts, source) for index in range(size)]
+        self._usual = source
         self.waiters: deque[Waiter] = deque()
         self.leases = self.created = self.failures = 0
         self.wait_seconds = 0.0
@@ -301,23 +302,27 @@ class Core:
                 yield source
 
     def _next_source(self, slot: Slot) -> Source:
-        return next(self._unmet(slot.host), slot.source)
+        there = (slot.host, slot.source) not in self._absent
+        return next(self._unmet(slot.host), slot.source if there else self._usual)
 
     def _convert(self, now: float) -> Sequence[Work]:
-        """Let ready slots that hold what nobody wants hold what is wanted."""
+        """Let ready slots hold what is waited for, and those nobody wants what is expected."""
         work: list[Work] = []
-        wanted = Counter((*(waiter.source for waiter in self.waiters), *self._expected))
+        waited = Counter(waiter.source for waiter in self.waiters)
+        wanted = waited + Counter(self._expected)
         for source in tuple(self._unmet(None)):
             held = Counter(s.source for s in self.slots if s.state == "ready")
-            spare = [
-                s
-                for s in self.slots
-                if s.state == "ready"
-                and held[s.source] > wanted[s.source]
-                and (s.host, source) not in self._absent
+            ready = [
+                slot
+                for slot in self.slots
+                if slot.state == "ready" and (slot.host, source) not in self._absent
             ]
+            spare = [slot for slot in ready if held[slot.source] > wanted[slot.source]]
+            if not spare and waited[source]:
+                spare = ready  # one who waits comes before one who is expected
             if not spare:
                 continue
+            waited[source] -= 1
             slot = min(spare, key=lambda s: s.since)
             sandbox, slot.sandbox = slot.sandbox, None
             slot.source = source

@@ -160,3 +160,7 @@ async def test_slots_follow_what_is_asked_for_and_what_is_expected() -> None:
     core.expect(["c"], 3.0)
     (_, prepare) = [None, *core.returned(work.slot, 3.0)]
     assert isinstance(prepare, Prepare) and prepare.slot.source == "c"
+    core.prepared(prepare.slot, None, 4.0)  # type: ignore[arg-type]
+    core.expect(["c", "a"], 4.0)  # what both slots hold
+    (work,) = core.request(Waiter(5.0, "", "d"), 5.0)  # who waits comes first
+    assert isinstance(work, Prepare) and work.slot.source == "d"

@@ -8,11 +8,14 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import anyio
 import docker
 import pytest
 from docker_hosts import need
 
 from patchgym.sandbox import (
+    EngineUnavailable,
+    ImageError,
     Pool,
     Sandbox,
     SandboxLost,
@@ -157,3 +160,28 @@ async def test_another_user(spec: SandboxSpec) -> None:
     async with Pool(spec, size=1) as pool, pool.lease(timeout=WAIT) as sandbox:
         with pytest.raises(SandboxUsageError, match="switch_user"):
             await sandbox.run("true", timeout=5, user="0:0")
+
+
+async def test_one_pool_serves_many_images(spec: SandboxSpec, bare: str, shell_only: str) -> None:
+    hello = ["/hello"]
+    async with Pool(spec, size=2) as pool:
+        async with pool.lease(timeout=WAIT, image=bare) as first:
+            assert (await first.run(hello, timeout=20)).ok
+            async with pool.lease(timeout=WAIT) as second:  # the spec's own, beside it
+                assert (await second.run("python3 -V", timeout=20)).ok
+        pool.expect([shell_only, shell_only])
+        with anyio.fail_after(WAIT):
+            while pool.statistics().ready < 2:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+        async with pool.lease(timeout=0, image=shell_only) as third:  # it was warmed in advance
+            assert (await third.run(["/bin/echo"], timeout=20)).ok
+        with pytest.raises(ImageError, match="no local image no/such:image"):
+            async with pool.lease(timeout=WAIT, image="no/such:image"):
+                pass
+        async with anyio.create_task_group() as tasks:
+            async with pool.lease(timeout=WAIT, image=bare):
+                tasks.start_soon(pool.drain)
+                await anyio.wait_all_tasks_blocked()
+                with pytest.raises(EngineUnavailable, match="closed"):
+                    async with pool.lease(timeout=1):
+                        pass
