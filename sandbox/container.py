@@ -49,18 +49,23 @@ class Connection(Protocol):
         self, kind: bytes, fields: Sequence[tuple[bytes, bytes]], expected: bytes
     ) -> Frame:
         """One request and its answer."""
+        ...
 
     async def command(self, fields: Sequence[tuple[bytes, bytes]], limit: float | None) -> Frame:
         """A command from its start to its D frame, within `limit` seconds; killed if cancelled."""
+        ...
 
     async def start(self, fields: Sequence[tuple[bytes, bytes]], timeout: float | None) -> Process:
         """A command in the background."""
+        ...
 
     def is_connected(self) -> bool:
         """Whether the container seems to be there, without a request."""
+        ...
 
     async def aclose(self) -> None:
         """Hang up, which ends the container."""
+        ...
 
 
 class Sandbox:

@@ -38,7 +38,7 @@ class _Pool(urllib3.connectionpool.HTTPConnectionPool):
         self._path = path
         self._seconds = timeout
 
-    def _new_conn(self) -> _Connection:
+    def _new_conn(self) -> Any:
         return _Connection(self._path, self._seconds)
 
 

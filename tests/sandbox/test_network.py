@@ -37,7 +37,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"x" * size)
 
-    def log_message(self, *words: object) -> None:
+    def log_message(self, format: str, *words: object) -> None:
         """Keep quiet."""
 
 
