@@ -47,9 +47,13 @@ def train(seed: int, runs: Path, extra: list[str]) -> RunFolder:
 
 
 def pooled(folders: list[RunFolder], name: str) -> PassRate:
-    """Held-out outcomes of all runs, clustered by task."""
+    """Held-out outcomes of all runs, clustered by task.
+
+    Before training all runs have the same weights, and evaluations the same random streams: those
+    are the same samples, so they count once.
+    """
     outcomes: dict[str, list[bool]] = defaultdict(list)
-    for folder in folders:
+    for folder in folders[:1] if name == "before" else folders:
         with LedgerReader(folder.ledger) as reader:
             sql = "SELECT task_id, resolved FROM evaluations WHERE name = ? AND resolved NOTNULL"
             for row in reader.rows(sql, (name,)):
@@ -103,9 +107,10 @@ def page(summaries: list[dict[str, Any]], before: PassRate, after: PassRate) -> 
             "|---|---|---|---|---|---|",
             *rows,
             "",
-            f"Pooled over the seeds: {describe(before)} before, {describe(after)} after "
-            f"({after.samples} samples a side; 95% intervals at the effective sample size, "
-            "which counts several samples of one task as less than independent).",
+            f"{describe(before)} before ({before.samples} samples, the same for every seed), "
+            f"{describe(after)} after, pooled ({after.samples} samples). 95% intervals at the "
+            "effective sample size, which counts several samples of one task as less than "
+            "independent.",
             "",
             "![curves](quickstart-curves.png)",
             "",
