@@ -1,4 +1,4 @@
-"""Sandboxes side by side in one run: ours, and what others use (the numbers of issue 3).
+"""Sandboxes side by side in one run: ours, and what others use.
 
     python benchmarks/bench_sandbox.py [--quick] [--rounds N] [--image TAG] [--page PATH]
                                        [--only PART ...]

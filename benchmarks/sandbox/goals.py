@@ -1,4 +1,4 @@
-"""The goals of issue 3, and the ratios that have names."""
+"""What is wanted of sandboxes, and the ratios that have names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OURS = Ours.name
 
 
 def judge(report: Report) -> None:
-    """Measured values beside what was wanted, in the issue's order."""
+    """Measured values beside what was wanted."""
     goal = report.goal
     goal("exec: at most 2 times the host's fork+exec", report.ratio(EXEC, OURS, HOST.name), 2)
     against = report.ratio(EXEC, DOCKER_PY.name, OURS)

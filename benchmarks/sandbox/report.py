@@ -32,7 +32,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """One of issue 3's numbers."""
+    """One number that is wanted."""
 
     text: str
     """As the issue has it."""
@@ -62,7 +62,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
     """Who could not take part, and why; what else a reader should know."""
     goals: list[Goal] = field(default_factory=list)
-    """In the issue's order."""
+    """In the order of the report."""
 
     def time(self, measurement: str, contestant: str, seconds: float) -> None:
         """One more sample."""
@@ -166,7 +166,7 @@ def page(report: Report, *, head: Sequence[str], reference: Mapping[str, str]) -
     parts = [
         "# Sandboxes, side by side",
         "\n".join(head),
-        table(["goal of issue 3", "measured", ""], goals),
+        table(["goal", "measured", ""], goals),
     ]
     crowd = Counter(name for name, _ in (*report.times, *report.facts))
     for name in dict.fromkeys(name for name, _ in report.times if crowd[name] > 1):
