@@ -13,6 +13,7 @@ from pathlib import Path
 
 from patchgym.datasets.cache import cache_dir
 from patchgym.sandbox import Engine
+from patchgym.sandbox.engine import Finish
 
 PINS = {
     "swe-rex": ("swe-rex==1.4.0", "aiohttp==3.14.5"),  # it imports aiohttp, but does not ask for it
@@ -79,7 +80,14 @@ async def image_for_rivals(engine: Engine, image: str) -> str:
                 *("pip", "install", "--quiet", "--target", folder),
                 *("--python-version", PYTHON_OF_IMAGE, pin),
             )
-            await engine.derive(image, _archive(Path(folder)), tag, {LABEL: "image"})
+            finish = Finish(
+                tag=tag,
+                labels={LABEL: "image"},
+                message="SWE-ReX's server",
+                user="0:0",
+                workdir="/",
+            )
+            await engine.derive(image, _archive(Path(folder)), finish)
     return tag
 
 
