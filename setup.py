@@ -16,8 +16,9 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
-SOURCE = ROOT / "sandbox" / "native"
-TARGET = ROOT / "sandbox" / "bin"
+SANDBOX = ROOT / "src" / "patchgym" / "sandbox"  # in a checkout a link, in an sdist the folder
+SOURCE = SANDBOX / "native"
+TARGET = SANDBOX / "bin"
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 """Machines as Docker names them, and as compilers do."""
 
