@@ -125,19 +125,22 @@ def test_loans_that_are_not_there(tmp_path: Path) -> None:
 
 async def test_a_lock_has_so_many_holders(tmp_path: Path) -> None:
     holding, most = 0, 0
+    two = anyio.Event()
 
     async def hold() -> None:
         nonlocal holding, most
         async with locked(tmp_path / "place", holders=2, within=30, purpose="try"):
             holding += 1
             most = max(most, holding)
-            await anyio.lowlevel.checkpoint()
-            await anyio.lowlevel.checkpoint()
+            if holding == 2:
+                two.set()
+            await two.wait()
             holding -= 1
 
-    async with anyio.create_task_group() as tasks:
-        for _ in range(6):
-            tasks.start_soon(hold)
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(6):
+                tasks.start_soon(hold)
     assert (holding, most) == (0, 2)
     async with locked(tmp_path / "one", within=1, purpose="try"):
         with pytest.raises(SandboxUnavailable, match=r"waited 0 s to try: process \d+ is at it"):
