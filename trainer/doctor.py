@@ -38,6 +38,7 @@ def examine() -> list[Finding]:
         _engine,
         _image,
         _image_builder,
+        _supervisor,
         _train_extra,
         _weights,
         _cores,
@@ -121,6 +122,19 @@ def _image_builder() -> Finding:
         text=path or "no mmdebstrap: base images can only be pulled",
         mend="sudo apt-get install -y mmdebstrap",
         needed_for="building images where no registry answers",
+    )
+
+
+def _supervisor() -> Finding:
+    from patchgym.sandbox.supervised import static_program
+
+    built = [name for name in ("amd64", "arm64") if static_program(name)]
+    return Finding(
+        name="supervisor",
+        good=bool(built),
+        text=f"static, for {', '.join(built)}" if built else "no static program in the package",
+        mend="pip install --force-reinstall patchgym (in a checkout: scripts/setup.sh)",
+        needed_for="sandboxes of images without Python, and networks with an allow-list",
     )
 
 
