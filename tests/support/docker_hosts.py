@@ -22,15 +22,18 @@ DOCKER = "/var/run/docker.sock"
 def need(program: str, package: str) -> str:
     """The path of a program, installed from Debian's packages when it is missing."""
     path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
-    found = shutil.which(program, path=path)
-    if found is None:
-        command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    install = ("install", "-y", "-qq", "--no-install-recommends", package)
+    said = ""
+    for words in ((), install, ("update", "-qq"), install):  # the lists may be old, or not there
+        if words:
+            environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+            command = ["apt-get", *words]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True)
+            said = done.stderr.strip()[-300:]
         found = shutil.which(program, path=path)
-        if found is None:
-            pytest.fail(f"{program} is needed: apt-get install {package}: {done.stderr[-300:]}")
-    return found
+        if found is not None:
+            return found
+    pytest.fail(f"{program} is needed: apt-get install {package}: {said}")
 
 
 class Door:
