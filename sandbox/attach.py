@@ -19,6 +19,7 @@ import anyio
 import anyio.abc
 
 from .errors import EngineUnavailable, SandboxUnavailable, SandboxUsageError
+from .unix_stream import connect_unix
 
 HEADER_LIMIT = 65536
 TUNNEL_LIMIT = 20.0  # seconds for ssh to come up
@@ -92,7 +93,7 @@ async def connect(endpoint: Endpoint) -> anyio.abc.ByteStream:
     """A connection to the daemon. Raises OSError."""
     parts = urlsplit(endpoint.url)
     if parts.scheme == "unix":
-        return await anyio.connect_unix(parts.path)
+        return await connect_unix(parts.path)
     host, port = parts.hostname or "localhost", parts.port or 2375
     context = endpoint.tls()
     if context is None:
