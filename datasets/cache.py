@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
+
+from patchgym.sandbox.images.cache import cache_folder
 
 
 def cache_dir() -> Path:
     """`$PATCHGYM_CACHE`, or `patchgym` in the user's cache folder; made when missing."""
-    named = os.environ.get("PATCHGYM_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    path = Path(named) if named else Path(base) / "patchgym"
+    path = cache_folder()
     path.mkdir(parents=True, exist_ok=True)
     return path
 

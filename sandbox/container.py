@@ -120,18 +120,9 @@ class Sandbox:
         `report`, the command finds a file descriptor's number in PATCHGYM_REPORT_FD and what it
         writes there comes back apart from its output (16 MiB).
         """
-        fields = run_fields(
-            command,
-            timeout=timeout,
-            cwd=posixpath.join(self.spec.workdir, cwd or ""),
-            environment=(environment or {}).items(),
-            stdin=stdin,
-            output_limit=output_limit,
-            report=report,
+        fields = self._command(
+            command, timeout, cwd, environment, user, stdin, output_limit, report=report
         )
-        self._use()
-        self._fresh = False
-        fields += self._identity(user)
         return result_of(await self._connection.command(fields, timeout + ANSWER_LIMIT))
 
     async def start(
@@ -152,19 +143,18 @@ class Sandbox:
         With `stream`, its output can be read as it comes; with `stdin_open`, more can be written
         to its stdin. The rest is as in `run`.
         """
-        fields = run_fields(
+        fields = self._command(
             command,
-            timeout=timeout,
-            cwd=posixpath.join(self.spec.workdir, cwd or ""),
-            environment=(environment or {}).items(),
-            stdin=stdin,
-            output_limit=output_limit,
+            timeout,
+            cwd,
+            environment,
+            user,
+            stdin,
+            output_limit,
             stream=stream,
             stdin_open=stdin_open,
         )
-        self._use()
-        self._fresh = False
-        return await self._connection.start(fields + self._identity(user), timeout)
+        return await self._connection.start(fields, timeout)
 
     async def read(self, path: str) -> bytes:
         """A regular file's bytes; `path` is absolute or relative to the workdir."""
@@ -272,6 +262,31 @@ class Sandbox:
     def _use(self) -> None:
         if self._ended:
             raise SandboxUsageError(f"the lease of {self.name} has ended: take another")
+
+    def _command(
+        self,
+        command: str | Sequence[str],
+        timeout: float | None,
+        cwd: str | None,
+        environment: Mapping[str, str] | None,
+        user: str | None,
+        stdin: bytes,
+        output_limit: int,
+        **how: bool,
+    ) -> list[tuple[bytes, bytes]]:
+        """The fields of a command that is about to run here."""
+        fields = run_fields(
+            command,
+            timeout=timeout,
+            cwd=posixpath.join(self.spec.workdir, cwd or ""),
+            environment=(environment or {}).items(),
+            stdin=stdin,
+            output_limit=output_limit,
+            **how,
+        )
+        self._use()
+        self._fresh = False
+        return fields + self._identity(user)
 
     def _identity(self, user: str | None) -> list[tuple[bytes, bytes]]:
         if user is not None and not re.fullmatch(r"\d+:\d+", user):

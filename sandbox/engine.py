@@ -116,7 +116,8 @@ class Engine:
 
     async def is_podman(self) -> bool:
         """Whether it is Podman that answers, which takes most but not all of what Docker does."""
-        await self._call(lambda client: None)
+        if self._version is None:
+            await self._call(lambda client: None)
         return self._podman
 
     async def image_id(self, tag: str) -> str | None:
@@ -134,16 +135,6 @@ class Engine:
                 return None
 
         return await self._call(inspect)
-
-    async def images(self, labels: Mapping[str, str]) -> tuple[ImageInfo, ...]:
-        """All local images that carry `labels`."""
-        filters = {"label": [f"{key}={value}" for key, value in labels.items()]}
-
-        def listing(client: Client) -> tuple[ImageInfo, ...]:
-            ids = {item["Id"] for item in client.images(filters=filters)}
-            return tuple(_image_info(client.inspect_image(each)) for each in sorted(ids))
-
-        return await self._call(listing)
 
     async def remove_image(self, tag: str) -> bool:
         """Remove a tag, and the image with its last one; False when a container uses it."""
@@ -175,28 +166,25 @@ class Engine:
             finally:
                 client.remove_container(made, force=True, v=True)
 
-        return await self._call(derive, creating=True, patient=True)
+        return await self._call(derive, creating=True, timeout=PATIENCE)
 
     async def commit(self, name: str, finish: Finish) -> str:
         """A container's own layer as a new image. Returns its id."""
-        return await self._call(lambda client: _commit(client, name, finish), patient=True)
+        return await self._call(lambda client: _commit(client, name, finish), timeout=PATIENCE)
 
     async def registry_offers(self, tag: str, *, within: float) -> bool:
         """Whether a registry answers the daemon, and has `tag`; False after `within` seconds."""
 
-        def ask(_: Client) -> bool:
+        def ask(client: Client) -> bool:
             from requests.exceptions import RequestException
 
-            client = self._new_client(timeout=within, version=self._version or "1.41")
             try:
                 client.inspect_distribution(tag)
             except (_docker().errors.APIError, RequestException):
                 return False
-            finally:
-                client.close()
             return True
 
-        return await self._call(ask)
+        return await self._call(ask, timeout=within)
 
     async def launch(
         self, name: str, config: Mapping[str, Any]
@@ -337,16 +325,22 @@ class Engine:
             raise EngineUnavailable(f"no Docker daemon at {self.url}: {reason}") from problem
 
     async def _call(
-        self, work: Callable[[Client], T], *, creating: bool = False, patient: bool = False
+        self,
+        work: Callable[[Client], T],
+        *,
+        creating: bool = False,
+        timeout: float | None = None,
     ) -> T:
+        """In a thread, with the thread's client, or one for this call with its own `timeout`."""
+
         def call() -> T:
             with _sorted_errors(self.url):
-                if not patient:
-                    return work(self._client())
-                self._client()
-                version = self._version or "1.41"
-                with closing(self._new_client(timeout=PATIENCE, version=version)) as client:
+                client = self._client()
+                if timeout is None:
                     return work(client)
+                version = client.api_version
+                with closing(self._new_client(timeout=timeout, version=version)) as own:
+                    return work(own)
 
         # not abandoned on cancellation: the daemon would finish the work behind our back
         return await anyio.to_thread.run_sync(call, limiter=self._limiter(creating))
