@@ -10,8 +10,18 @@
 static Buffer out;
 static size_t sent, opened; /* how far `out` went to the host; where the open frame starts */
 
+/* `data` is where the live bytes begin, `start` bytes into what was allocated. */
+
+static void to_the_front(Buffer *buffer) {
+    memmove(buffer->data - buffer->start, buffer->data, buffer->size);
+    buffer->data -= buffer->start;
+    buffer->capacity += buffer->start;
+    buffer->start = 0;
+}
+
 void buffer_add(Buffer *buffer, const void *data, size_t size) {
     if (buffer->size + size > buffer->capacity) {
+        if (buffer->start) to_the_front(buffer);
         size_t capacity = buffer->capacity ? buffer->capacity : 4096;
         while (capacity < buffer->size + size) capacity *= 2;
         buffer->data = realloc(buffer->data, capacity);
@@ -23,14 +33,17 @@ void buffer_add(Buffer *buffer, const void *data, size_t size) {
 }
 
 void buffer_free(Buffer *buffer) {
-    free(buffer->data);
+    if (buffer->data) free(buffer->data - buffer->start);
     *buffer = (Buffer){0};
 }
 
 void buffer_drop(Buffer *buffer, size_t size) {
+    buffer->data += size;
+    buffer->start += size;
     buffer->size -= size;
-    if (!buffer->size && buffer->capacity > IDLE_CAPACITY) buffer_free(buffer); /* give it back */
-    else memmove(buffer->data, buffer->data + size, buffer->size);
+    buffer->capacity -= size;
+    if (!buffer->size && buffer->start + buffer->capacity > IDLE_CAPACITY) buffer_free(buffer);
+    else if (buffer->start > buffer->size) to_the_front(buffer); /* each byte moves twice at most */
 }
 
 static uint32_t big_endian(const uint8_t *at) {

@@ -89,7 +89,7 @@ static void listen_to_host(void) {
     buffer_add(&incoming, chunk, (size_t)size);
     size_t done = 0, whole;
     for (Frame frame;; done += whole) {
-        Buffer rest = {incoming.data + done, incoming.size - done, 0};
+        Buffer rest = {.data = incoming.data + done, .size = incoming.size - done};
         if (!next_frame(&rest, &frame, &whole)) break;
         handle(frame);
     }

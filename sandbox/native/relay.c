@@ -135,7 +135,7 @@ static void listen_to_owner(int source) {
     buffer_add(&arrived, chunk, (size_t)size);
     size_t done = 0, whole;
     for (Frame frame;; done += whole) {
-        Buffer rest = {arrived.data + done, arrived.size - done, 0};
+        Buffer rest = {.data = arrived.data + done, .size = arrived.size - done};
         if (!next_frame(&rest, &frame, &whole)) break;
         obey(frame);
     }

@@ -36,7 +36,7 @@ void quit(int status) __attribute__((noreturn));
 /* frames.c */
 typedef struct {
     uint8_t *data;
-    size_t size, capacity;
+    size_t size, capacity, start;
 } Buffer;
 
 void buffer_add(Buffer *buffer, const void *data, size_t size);
