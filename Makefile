@@ -3,7 +3,7 @@
 PYTHON_BIN := .venv/bin
 ARGS ?=
 
-.PHONY: quickstart test check format setup chaos bench-sandbox bench-sampler bench-learner bench-install bench-quickstart
+.PHONY: quickstart test check format setup chaos bench-sandbox bench-sampler bench-learner bench-install bench-linting bench-quickstart
 
 quickstart: setup  ## Train the pretrained model on the bundled repair tasks
 	$(PYTHON_BIN)/patchgym train --config examples/quickstart.toml $(ARGS)
@@ -27,7 +27,7 @@ format: setup
 setup:
 	@scripts/setup.sh
 
-bench-sandbox bench-sampler bench-learner bench-install: bench-%: setup
+bench-sandbox bench-sampler bench-learner bench-install bench-linting: bench-%: setup
 	$(PYTHON_BIN)/python benchmarks/bench_$*.py $(ARGS)
 
 bench-quickstart: setup  ## Three seeds of the quickstart: up to an hour on two cores
