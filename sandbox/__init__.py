@@ -26,6 +26,14 @@ from .images.mirror import mirror
 from .images.recipe import ImageRecipe, read_files
 from .images.store import BakedImage, ImageStore
 from .images.survey import StoredImage
+from .linting.bandit import Bandit
+from .linting.image import ensure_lint_image, lint_recipe, lint_spec
+from .linting.linter import Edit, Linter, Problem, Reading, Tool, UnreadableOutput
+from .linting.report import Finding, LintReport, Skipped, Unformatted
+from .linting.ruff import Ruff, RuffFormat
+from .linting.run import default_linters, lint
+from .linting.sarif import SarifLinter, read_sarif
+from .linting.semgrep import Semgrep
 from .local import LocalPool
 from .patch import AppliedPatch, inspect_diff
 from .pool import Pool
@@ -34,26 +42,41 @@ from .process import Process
 from .reaper import Owner, sweep
 from .result import CommandResult, Output
 from .spec import SandboxSpec
-from .testing import Outcome, TestReport, run_tests
+from .testing import (
+    Flake,
+    Outcome,
+    Suspicion,
+    TestCommand,
+    TestReport,
+    TestRun,
+    run_tests,
+    wilson,
+)
 
 __all__ = [
     "AppliedPatch",
     "BakedImage",
+    "Bandit",
     "BlockingPool",
     "BlockingSandbox",
     "BuildAccess",
     "CheckoutError",
     "CommandResult",
     "ContainerInfo",
+    "Edit",
     "Endpoint",
     "Engine",
     "EngineUnavailable",
+    "Finding",
+    "Flake",
     "HostStatistics",
     "ImageError",
     "ImageInfo",
     "ImageRecipe",
     "ImageStore",
     "LeaseTimeout",
+    "LintReport",
+    "Linter",
     "LocalPool",
     "Outcome",
     "Output",
@@ -62,7 +85,11 @@ __all__ = [
     "PatchgymError",
     "Pool",
     "PoolStatistics",
+    "Problem",
     "Process",
+    "Reading",
+    "Ruff",
+    "RuffFormat",
     "Sandbox",
     "SandboxError",
     "SandboxLost",
@@ -70,14 +97,30 @@ __all__ = [
     "SandboxSpec",
     "SandboxUnavailable",
     "SandboxUsageError",
+    "SarifLinter",
+    "Semgrep",
+    "Skipped",
     "Snapshot",
     "StoredImage",
+    "Suspicion",
+    "TestCommand",
     "TestReport",
+    "TestRun",
+    "Tool",
+    "Unformatted",
+    "UnreadableOutput",
+    "default_linters",
     "ensure_base",
+    "ensure_lint_image",
     "inspect_diff",
+    "lint",
+    "lint_recipe",
+    "lint_spec",
     "mirror",
     "read_files",
+    "read_sarif",
     "run_tests",
     "snapshot",
     "sweep",
+    "wilson",
 ]

@@ -8,7 +8,7 @@ import posixpath
 import re
 import tarfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -210,6 +210,12 @@ class Sandbox:
             await self.run(["find", ".", "-mindepth", "1", "-delete"], timeout=60)
         await self._unpack(base.tar, self.spec.workdir)
         self._base = base.commit
+
+    def use_workdir(self, path: str) -> None:
+        """Where commands start and relative paths begin from now on; needs a writable root."""
+        if not self.spec.writable_root and path != self.spec.workdir:
+            raise SandboxUsageError("another workdir needs SandboxSpec(writable_root=True)")
+        self.spec = replace(self.spec, workdir=path)
 
     async def apply_patch(self, diff: bytes) -> AppliedPatch:
         """Apply a diff to the checked-out tree. Raises PatchError when refused or not applying."""

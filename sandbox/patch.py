@@ -190,6 +190,18 @@ def inspect_diff(diff: bytes, *, strip: int = 1) -> frozenset[str]:
     return frozenset(paths)
 
 
+def new_modes(diff: bytes) -> dict[str, str]:
+    """Git's modes, such as 120000 for a symlink, of the paths that a diff gives a new one."""
+    modes: dict[str, str] = {}
+    names: list[str] = []
+    for line, in_hunk in _lines(diff):
+        if not in_hunk and line.startswith(b"diff --git "):
+            names = list(_names(line, 1))
+        elif not in_hunk and (found := re.match(rb"new (?:file )?mode (\d{6})", line)):
+            modes.update(dict.fromkeys(names, found[1].decode()))
+    return modes
+
+
 def _lines(diff: bytes) -> Iterator[tuple[bytes, bool]]:
     """Each line, and whether it is inside a hunk by its header's counts."""
     old = new = 0

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-_Z95 = 1.959963984540054
+from patchgym.sandbox.testing.report import wilson
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,16 +24,6 @@ class PassRate:
     samples: int
     effective_samples: float
     """Samples divided by the design effect of several samples a task."""
-
-
-def wilson(rate: float, samples: float, z: float = _Z95) -> tuple[float, float]:
-    """Wilson's score interval for a `rate` seen over `samples` (may be fractional)."""
-    if samples <= 0:
-        return 0.0, 1.0
-    centre = rate + z * z / (2 * samples)
-    spread = z * math.sqrt(rate * (1 - rate) / samples + z * z / (4 * samples * samples))
-    scale = 1 + z * z / samples
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
 
 
 def design_effect(clusters: Sequence[Sequence[bool]]) -> float:

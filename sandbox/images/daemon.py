@@ -50,6 +50,25 @@ class ImageEngine(Engine):
         host = {**config["HostConfig"], "Tmpfs": mounts}
         return await super().launch(name, {**config, "Env": [], "HostConfig": host})
 
+    async def pull(self, tag: str, *, within: float) -> bool:
+        """Fetch an image from its registry; whether it is here then. Gives up after `within` s
+        without a byte."""
+
+        def pull(client: Client) -> None:
+            from docker.errors import APIError
+            from docker.utils import parse_repository_tag
+            from requests.exceptions import RequestException
+
+            name, version = parse_repository_tag(tag)
+            try:
+                for _ in client.pull(name, tag=version or "latest", stream=True):
+                    pass
+            except (APIError, RequestException):
+                return  # the daemon's word below is the one that counts
+
+        await self._call(pull, timeout=within)
+        return await self.image_id(tag) is not None
+
     async def finish_like(self, image: str, tag: str, labels: Mapping[str, str]) -> Finish:
         """What runs in the image `tag` by default is what runs in `image`, or a shell."""
 

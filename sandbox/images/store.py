@@ -31,7 +31,7 @@ from patchgym.sandbox.engine import Engine, Finish, ImageInfo
 from patchgym.sandbox.errors import ImageError, SandboxUsageError
 
 from .access import BuildAccess
-from .base import BASES, ensure_base
+from .base import BASES, REGISTRY_LIMIT, ensure_base
 from .build import BuildLog, build
 from .cache import cache_folder
 from .daemon import ImageEngine
@@ -53,6 +53,7 @@ OWNER = 1000  # uid and gid of the work tree
 GRACE = 900.0  # seconds for which an image that was asked for is safe without a container
 KEEP = 50 << 30  # bytes of our images
 BUILD_WAIT = 7200.0  # seconds to wait for others' builds
+PULL_PATIENCE = 300.0  # seconds without a byte after which a pull is given up
 PREFIX = re.compile("[a-z0-9]+(?:[._-][a-z0-9]+)*")
 FULL_ID = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
@@ -171,6 +172,18 @@ class ImageStore:
         return BakedImage(
             image=tag, recipe_image=below, commit=commit, workdir=workdir, built=built
         )
+
+    async def obtain(self, tag: str) -> bool:
+        """Whether an image is here; one that is not is pulled where a registry has it."""
+        if await self._engine.image_id(tag) is not None:
+            return True
+        async with self._once(tag):
+            if await self._engine.image_id(tag) is not None:
+                return True
+            if not await self._engine.registry_offers(tag, within=REGISTRY_LIMIT):
+                return False
+            async with self._place():
+                return await self._engine.pull(tag, within=PULL_PATIENCE)
 
     async def images(self) -> tuple[StoredImage, ...]:
         """All our images, the most recently used first."""

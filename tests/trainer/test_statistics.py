@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patchgym.trainer.statistics import design_effect, pass_rate, percentile, wilson
+from patchgym.sandbox import wilson
+from patchgym.trainer.statistics import design_effect, pass_rate, percentile
 
 
 def test_wilson_matches_the_textbook() -> None:

@@ -1,55 +1,40 @@
-"""Runs inside a sandbox: pytest on the asked tests, telling the host what became of each.
-
-Started as `python3 -c <this file>`; the request comes on stdin, one JSON object:
-    nonce       str, repeated in every line of the report
-    tests       list of node ids
-    lean        bool, leave out plugins that plain tests don't need
-    seconds     float or null, limit of each test
-It writes JSON lines to the descriptor named by PATCHGYM_REPORT_FD:
-    {nonce, "start": id} · {nonce, "test": id, "outcome", "message"} ·
-    {nonce, "broken": node id of a file that could not be collected, "message"} ·
-    {nonce, "done": exit status of pytest}
-Standard library and pytest only, Python 3.7 or newer; it must not import anything of patchgym.
-"""
+"""Pytest: a plugin that tells of each test, with a test of its own that has to fail."""
 
 from __future__ import annotations
 
 import gc
-import json
 import os
-import signal
 import sys
 from typing import Any
+
+from .cases import MESSAGE, Cases, TestTimeout
 
 UNNEEDED = (
     *("cacheprovider", "doctest", "junitxml", "pastebin", "nose", "setuponly", "setupplan"),
     *("stepwise", "faulthandler", "legacypath", "threadexception"),
 )
-MESSAGE = 400  # characters
-
-
-class TestTimeout(BaseException):
-    """One test's own limit; not an Exception, so that tests don't catch it by accident."""
-
-    __test__ = False
-
-
-def _alarm(number: int, where: object) -> None:
-    raise TestTimeout("the test's time was up")
+SHUFFLERS = ("randomly", "random_order", "reverse")
+FRAMEWORK = (
+    *("_pytest.runner", "_pytest.python", "_pytest.nodes", "_pytest.main", "_pytest.reports"),
+    *("_pytest.outcomes", "_pytest.skipping", "_pytest.fixtures", "_pytest.unittest"),
+    *("_pytest.assertion.rewrite", "_pytest.python_api", "_pytest.raises", "_pytest.recwarn"),
+    *("pluggy._hooks", "pluggy._callers", "pluggy._manager", "pluggy.hooks", "pluggy.callers"),
+)
 
 
 class Probe:
     """A pytest plugin."""
 
-    def __init__(self, request: dict[str, Any], sink: int) -> None:
-        self.nonce, self.seconds = request["nonce"], request["seconds"]
-        self.asked, self.sink = request["tests"], sink
+    def __init__(self, request: dict[str, Any], channel: Any, guard: Any) -> None:
+        self.asked, self.guard = set(request["tests"]), guard
+        self.pick = request["pick"]
+        self.tell, self.cases = channel.tell, Cases(channel.tell, request["seconds"])
         self.phases: dict[str, tuple[str, str]] = {}
+        self.canary: Any = None
 
-    def tell(self, **record: object) -> None:
-        data = memoryview(json.dumps({"nonce": self.nonce, **record}).encode() + b"\n")
-        while data:
-            data = data[os.write(self.sink, data) :]
+    def pytest_addoption(self, parser: Any) -> None:
+        """Pytest's own plugins are loaded by now, and nothing of the repository is."""
+        self.guard.seal([name for name in FRAMEWORK if name in sys.modules])
 
     def pytest_collection(self) -> None:
         gc.enable()  # before any code under test
@@ -60,30 +45,43 @@ class Probe:
             self.tell(broken=report.nodeid, message="\n".join(text[-2:])[:MESSAGE])
 
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
-        wanted = set(self.asked)
-        keep = [item for item in items if _wanted(item.nodeid, wanted)]
-        if len(keep) < len(items):
-            gone = [item for item in items if not _wanted(item.nodeid, wanted)]
-            config.hook.pytest_deselected(items=gone)
-            items[:] = keep
+        if self.pick:
+            keep = [item for item in items if _wanted(item.nodeid, self.asked)]
+            if len(keep) < len(items):
+                gone = [item for item in items if not _wanted(item.nodeid, self.asked)]
+                config.hook.pytest_deselected(items=gone)
+                items[:] = keep
+
+    def pytest_collection_finish(self, session: Any) -> None:
+        self.canary = _canary(session.items, self.guard.name)
+        if self.canary is not None:
+            session.items.append(self.canary)
+
+    def pytest_runtest_protocol(self, item: Any, nextitem: Any) -> Any:
+        if item is not self.canary:
+            return None
+        from _pytest.runner import runtestprotocol
+
+        self.phases.clear()
+        runtestprotocol(item, log=False, nextitem=nextitem)
+        failed = any(kind in ("failed", "error") for kind, _ in self.phases.values())
+        self.guard.canary(failed)
+        return True
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.phases.clear()
-        self.tell(start=nodeid)
-        if self.seconds:
-            signal.signal(signal.SIGALRM, _alarm)
-            signal.setitimer(signal.ITIMER_REAL, self.seconds)
+        self.cases.start(nodeid)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        self.cases.stop_clock()
         kinds = {name: kind for name, (kind, _) in self.phases.items()}
         bad = [name for name in ("call", "setup", "teardown") if kinds.get(name) != "passed"]
         if not bad:
-            self.tell(test=nodeid, outcome="passed", message="")
+            self.cases.end(nodeid, "passed", "")
             return
         where = next((name for name in ("setup", "call", "teardown") if name in bad), "call")
         kind, message = self.phases.get(where, ("error", "it did not run to its end"))
-        self.tell(test=nodeid, outcome=kind, message=message)
+        self.cases.end(nodeid, kind, message)
 
     def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
         kind, message = "passed", ""
@@ -99,15 +97,36 @@ class Probe:
         self.phases[call.when] = (kind, message)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """The last word on expected failures is pytest's own."""
+        """The last word on expected failures is pytest's own, and on tests run elsewhere."""
         if hasattr(report, "wasxfail"):
             self.phases[report.when] = ("passed" if report.passed else "skipped", "")
-        elif report.failed and self.phases[report.when][0] == "passed":
-            text = str(report.longrepr)[:MESSAGE]
-            self.phases[report.when] = ("failed" if report.when == "call" else "error", text)
+        elif report.when not in self.phases or (
+            report.failed and self.phases[report.when][0] == "passed"
+        ):
+            bad = "failed" if report.when == "call" else "error"
+            text = str(report.longrepr)[:MESSAGE] if report.failed else ""
+            self.phases[report.when] = (bad if report.failed else report.outcome, text)
 
 
-def _wanted(nodeid: str, wanted: set[str]) -> bool:
+def _canary(items: list[Any], name: str) -> Any:
+    """A test beside the last one that fails, whatever it is that honest code does around it."""
+    import pytest
+
+    module = items[-1].getparent(pytest.Module) if items else None
+    if module is None or not hasattr(pytest.Function, "from_parent"):
+        return None
+
+    def canary() -> None:
+        raise AssertionError("this test has to fail")
+
+    canary.__name__ = canary.__qualname__ = name
+    try:
+        return pytest.Function.from_parent(module, name=name, callobj=canary)
+    except Exception:  # an unusual collector: do without
+        return None
+
+
+def _wanted(nodeid: str, wanted: Any) -> bool:
     """Asked for by its own id, or by that of its file, class or unparametrized function."""
     if nodeid in wanted or nodeid.partition("[")[0] in wanted:
         return True
@@ -118,8 +137,11 @@ def _wanted(nodeid: str, wanted: set[str]) -> bool:
 def explain(excinfo: Any) -> str:
     """Short and useful: the line that failed, then what was got."""
     here = os.getcwd() + os.sep
-    frames = [entry for entry in excinfo.traceback if str(entry.path).startswith(here)]
-    value = f"{excinfo.value}".strip().splitlines() or [""]
+    try:
+        frames = [entry for entry in excinfo.traceback if str(entry.path).startswith(here)]
+        value = f"{excinfo.value}".strip().splitlines() or [""]
+    except Exception:  # an exception whose own words fail
+        return str(excinfo.type.__name__)
     if not frames:
         return f"{excinfo.type.__name__}: {value[0]}"[:MESSAGE]
     try:
@@ -135,31 +157,31 @@ def explain(excinfo: Any) -> str:
     return f"{line}\n{got}"[:MESSAGE]
 
 
-def main() -> None:
-    gc.disable()  # importing pytest makes much and drops little
-    request = json.loads(sys.stdin.buffer.read())
-    sink = int(os.environ.pop("PATCHGYM_REPORT_FD"))
-    os.set_inheritable(sink, False)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    tests = request["tests"]
-    files = dict.fromkeys(test.partition("::")[0] for test in tests)
-    arguments = ["-q", "--continue-on-collection-errors", "--tb=no", "-p", "no:cacheprovider"]
+def arguments(request: dict[str, Any], words: list[str]) -> list[str]:
+    """Pytest's command line: the user's `words`, or else the asked tests' files."""
+    own = ["--continue-on-collection-errors", "-p", "no:cacheprovider"]
+    for name in SHUFFLERS:
+        own += ["-p", "no:" + name]
+    if words:
+        return own + words
+    own += ["-q", "--tb=no"]
     if request["lean"]:
         os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         for name in UNNEEDED:
-            arguments += ["-p", "no:" + name]
-    arguments += [file for file in files if os.path.exists(file)]
-    probe = Probe(request, sink)
-    status = 5  # what pytest says when there is nothing to run
-    if any(os.path.exists(file) for file in files):
-        import _pytest.config
-
-        status = int(_pytest.config.main(arguments, [probe]))
-    probe.tell(done=status)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)  # threads that a test left behind must not hold the verdict up
+            own += ["-p", "no:" + name]
+    files = dict.fromkeys(test.partition("::")[0] for test in request["tests"])
+    return own + [file for file in files if os.path.exists(file)]
 
 
-if __name__ == "__main__":
-    main()
+def run(request: dict[str, Any], channel: Any, guard: Any, words: list[str]) -> int:
+    """Run pytest; its exit status."""
+    given = arguments(request, words)
+    if not words and not os.path.exists(given[-1]):
+        return 5  # what pytest says when there is nothing to run
+    import _pytest.config
+
+    hook: Any = Probe.pytest_runtest_protocol
+    _pytest.config.hookimpl(tryfirst=True)(hook)
+    status = int(_pytest.config.main(given, [Probe(request, channel, guard)]))
+    guard.check_pytest()
+    return status
