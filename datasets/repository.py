@@ -6,13 +6,16 @@ import hashlib
 import os
 import shutil
 import stat
+import subprocess
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from patchgym.sandbox import inspect_diff
 
 from .task import Task, TaskError
 
@@ -45,22 +48,106 @@ def materialize(task: Task, root: Path) -> Path:
     return target
 
 
-def trusted_files(task: Task, repository: Path) -> Mapping[str, bytes]:
-    """The task's test files as they are at base_commit. Blocking. Raises TaskError."""
-    from git import Repo
+def trusted_files(task: Task, repository: Path) -> Mapping[str, bytes | None]:
+    """The task's test files at base_commit with test_patch on top; None: not there. Blocking.
 
-    with Repo(repository) as repo:
-        tree = repo.commit(task.base_commit).tree
-        found = {}
-        for path in task.test_files:
-            try:
-                found[path] = tree[path].data_stream.read()
-            except KeyError as error:
-                raise TaskError(
-                    f"{task.id}: test file {path} is not in base_commit: commit it there, "
-                    "or correct test_files"
-                ) from error
+    Raises TaskError when a test file is missing or test_patch does not apply.
+    """
+    paths = dict.fromkeys(task.test_files)
+    if not task.test_patch:
+        found = read_files(repository, task.base_commit, tuple(paths))
+    else:
+        found = _patched(task, repository, tuple(paths))
+    for path in task.test_files:
+        if found[path] is None and path not in patched_paths(task.test_patch):
+            raise TaskError(
+                f"{task.id}: test file {path} is not in base_commit: commit it there, "
+                "or correct test_files"
+            )
     return found
+
+
+def read_files(repository: Path, commit: str, paths: Sequence[str]) -> dict[str, bytes | None]:
+    """Files of a commit by path; None for one that is not there. A link reads as its target."""
+    found: dict[str, bytes | None] = dict.fromkeys(paths)
+    if not paths:
+        return found
+    ids = {}
+    for entry in _text(_git(repository, {}, "ls-tree", "-z", commit, "--", *paths)).split("\0"):
+        head, _, path = entry.partition("\t")
+        if path in found and head.split()[1] == "blob":
+            ids[path] = head.split()[2]
+    return found | _blobs(repository, {}, ids)
+
+
+def _blobs(
+    repository: Path, environment: Mapping[str, str], ids: Mapping[str, str]
+) -> dict[str, bytes]:
+    """The content of blobs by path."""
+    wanted = "".join(f"{name}\n" for name in ids.values()).encode()
+    data = _git(repository, environment, "cat-file", "--batch", stdin=wanted) if ids else b""
+    found = {}
+    for path in ids:
+        head, _, data = data.partition(b"\n")
+        size = int(head.split()[2])
+        found[path], data = data[:size], data[size + 1 :]
+    return found
+
+
+def patched_paths(diff: str) -> frozenset[str]:
+    """The paths that a git diff names, old and new."""
+    return inspect_diff(diff.encode()) if diff.strip() else frozenset()
+
+
+def _patched(task: Task, repository: Path, paths: tuple[str, ...]) -> dict[str, bytes | None]:
+    """Files of base_commit with test_patch on top, in an index and an object store aside."""
+    with tempfile.TemporaryDirectory(prefix="patchgym-trusted-") as aside:
+        objects = _git(repository, {}, "rev-parse", "--git-path", "objects").decode().strip()
+        environment = {
+            "GIT_INDEX_FILE": f"{aside}/index",
+            "GIT_OBJECT_DIRECTORY": aside,
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": str((repository / objects).resolve()),
+        }
+        _git(repository, environment, "read-tree", task.base_commit)
+        try:
+            patch = task.test_patch.encode()
+            _git(repository, environment, "apply", "--cached", "-", stdin=patch)
+        except TaskError as error:
+            raise TaskError(f"{task.id}: test_patch does not apply ({error}): mend it") from error
+        wanted = sorted({*paths, *patched_paths(task.test_patch)})
+        listing = _git(repository, environment, "ls-files", "-s", "-z", "--", *wanted)
+        found: dict[str, bytes | None] = dict.fromkeys(wanted)
+        ids = {}
+        for entry in _text(listing).split("\0"):
+            head, _, path = entry.partition("\t")
+            if path in found:
+                ids[path] = head.split()[1]
+        return found | _blobs(repository, environment, ids)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _git(
+    repository: Path, environment: Mapping[str, str], *words: str, stdin: bytes = b""
+) -> bytes:
+    """Run git on a repository that may be anyone's, with nobody's configuration."""
+    command = ["git", "-c", "safe.directory=*", "-c", "core.hooksPath=/dev/null"]
+    command += ["--literal-pathspecs", "-C", str(repository), *words]
+    clean = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "LC_ALL": "C",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+    }
+    done = subprocess.run(
+        command, env={**clean, **environment}, input=stdin, capture_output=True, check=False
+    )
+    if done.returncode:
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise TaskError((lines or ["no reason given"])[0])
+    return done.stdout
 
 
 def commit_files(files: Mapping[str, str], folder: Path) -> "Repo":
@@ -199,21 +286,17 @@ def _locked(root: Path) -> Iterator[None]:
 
 
 def _existing(task: Task) -> Path:
-    from git import Repo
-    from git.exc import InvalidGitRepositoryError, NoSuchPathError
-
     path = Path(task.repository or "")
     try:
-        repo = Repo(path)
-    except (InvalidGitRepositoryError, NoSuchPathError) as error:
+        _git(path, {}, "rev-parse", "--git-dir")
+    except TaskError as error:
         raise TaskError(f"{task.id}: {path} is no git repository: clone it there") from error
-    with repo:
-        try:
-            kind = repo.odb.info(bytes.fromhex(task.base_commit)).type
-        except Exception as error:
-            raise _missing(task, path) from error
-        if kind != b"commit":
-            raise _missing(task, path)
+    try:
+        kind = _git(path, {}, "cat-file", "-t", task.base_commit).strip()
+    except TaskError as error:
+        raise _missing(task, path) from error
+    if kind != b"commit":
+        raise _missing(task, path)
     return path
 
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Literal
 
 from patchgym.sandbox.errors import PatchgymError
 
+from .environment import Environment
+
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
 
@@ -62,8 +64,20 @@ class Task:
     """Folder of an existing git repository; None when `files` is set."""
     focus: Focus | None = None
     """The function to mend, where the task is about a single one."""
+    test_patch: str = ""
+    """Git diff with the hidden tests, on top of base_commit; never shown to the policy. The paths
+    that it touches are trusted files too."""
     image: str | None = None
-    """Image tag to run in; None means the pool's own."""
+    """Image tag to run in; None means the environment's, or else the pool's own."""
+    environment: Environment | None = None
+    """How its tests are run; None: by pytest in the pool's own image."""
+    repo: str | None = None
+    """Name of the repository, owner/name, for recipes, mirrors and splits."""
+    version: str | None = None
+    """The repository's version at base_commit, for recipes."""
+    flaky: Mapping[str, float] = field(default_factory=dict)
+    """Tests known to be flaky, and the share of their runs that did not pass; a verdict sets them
+    aside."""
     split: str = "train"
     """Which part of the data it belongs to; the bundled tasks have `train` and `heldout`."""
     provenance: Mapping[str, str] = field(default_factory=dict)
@@ -83,6 +97,7 @@ class Task:
             self.fail_to_pass,
             self.pass_to_pass,
             self.test_files,
+            *((self.test_patch,) if self.test_patch else ()),
         )
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -118,9 +133,9 @@ def load_tasks(path: str | Path) -> tuple[Task, ...]:
 
 
 def dump_tasks(tasks: Iterable[Task], path: str | Path) -> None:
-    """Write tasks as JSON Lines, the whole file or nothing."""
+    """Write tasks as JSON Lines, the whole file or nothing; default values stay out."""
     path = Path(path)
-    text = "".join(json.dumps(asdict(task), ensure_ascii=False) + "\n" for task in tasks)
+    text = "".join(json.dumps(_row(task), ensure_ascii=False) + "\n" for task in tasks)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with open(handle, "w", encoding="utf-8", newline="\n") as file:
@@ -130,6 +145,15 @@ def dump_tasks(tasks: Iterable[Task], path: str | Path) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def _row(task: Task) -> dict[str, object]:
+    """A task as JSON holds it."""
+    return {
+        item.name: value
+        for item, value in zip(fields(task), asdict(task).values(), strict=True)
+        if not (value is None or value in ("", (), {})) or item.name == "split"
+    }
 
 
 def bundled_tasks(split: Split) -> tuple[Task, ...]:
@@ -202,8 +226,10 @@ def _problems(task: Task) -> Iterable[str]:
         yield f"id {task.id!r} is no plain name: use letters, digits, . _ - and / between parts"
     if not task.statement.strip():
         yield f"{task.id}: the statement is empty: say what is wrong"
-    if (task.files is None) == (task.repository is None):
+    if task.files is not None and task.repository is not None:
         yield f"{task.id}: give exactly one of files and repository"
+    if task.files is None and task.repository is None and task.image is None:
+        yield f"{task.id}: give files, or a repository, or an image that holds one"
     if not _COMMIT.fullmatch(task.base_commit):
         yield f"{task.id}: base_commit {task.base_commit!r} is no full commit: give 40 hex digits"
     if not re.search(r"(?m)^diff --git ", task.gold_patch) or not task.gold_patch.endswith("\n"):
@@ -218,13 +244,16 @@ def _problems(task: Task) -> Iterable[str]:
 def _test_problems(task: Task) -> Iterable[str]:
     if not task.fail_to_pass:
         yield f"{task.id}: fail_to_pass is empty: name a test that the gold patch turns green"
-    if not task.test_files:
+    if not task.test_files and not task.test_patch:
         yield f"{task.id}: test_files is empty: name the files that hold the tests"
     seen: set[str] = set()
+    by_file = task.environment is None or not task.environment.test_command
     for test in task.tests:
         path, separator, _ = test.partition("::")
-        if not separator or path not in task.test_files:
+        if by_file and (not separator or path not in task.test_files):
             yield f"{task.id}: test {test} is in no test file: write FILE::NAME, FILE in test_files"
+        if not test.strip():
+            yield f"{task.id}: a test id is empty: remove it"
         if test in seen:
             yield f"{task.id}: test {test} is named twice: remove one"
         seen.add(test)

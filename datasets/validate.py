@@ -6,18 +6,15 @@ then the tests; as often as asked, because a flaky test shows itself only by rep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import anyio
-import anyio.to_thread
 
-from patchgym.sandbox import PatchError, Pool, SandboxError, TestReport, run_tests
+from patchgym.sandbox import PatchError, Pool, SandboxError, TestReport
 
-from .cache import repositories_dir
-from .repository import materialize, trusted_files
 from .task import Task
+from .trial import Trial, TrialConfig
 
 ATTEMPTS = 2  # sandboxes to try for one run before a failure of theirs is raised
 
@@ -36,23 +33,19 @@ async def validate(
     pool: Pool,
     *,
     repeats: int = 1,
-    timeout: float = 60.0,
-    lease_timeout: float = 120.0,
-    root: Path | None = None,
+    config: TrialConfig | None = None,
 ) -> Validation:
-    """Run the empty and the gold patch `repeats` times each, `timeout` seconds a run.
+    """Run the empty and the gold patch `repeats` times each.
 
     Raises TaskError when the repository can't be used, SandboxError when a sandbox fails: neither
     says anything of the task's tests.
     """
-    folder = await anyio.to_thread.run_sync(materialize, task, root or repositories_dir())
-    trusted = await anyio.to_thread.run_sync(trusted_files, task, folder)
-    trial = _Trial(task, pool, folder, trusted, timeout, lease_timeout)
+    trial = await Trial.of(task, pool, config or TrialConfig())
     for number in range(1, repeats + 1):
-        problem = _empty_problem(task, await trial.run(b""))
+        problem = _empty_problem(task, await _run(trial, b""))
         if not problem:
             try:
-                problem = _gold_problem(task, await trial.run(task.gold_patch.encode()))
+                problem = _gold_problem(task, await _run(trial, task.gold_patch.encode()))
             except PatchError as error:
                 problem = f"the gold patch does not apply ({error}): mend gold_patch"
         if problem:
@@ -70,53 +63,33 @@ async def validate_all(
     *,
     jobs: int,
     repeats: int = 1,
-    timeout: float = 60.0,
+    config: TrialConfig | None = None,
 ) -> None:
     """Validate every task, `jobs` at once; `found` is called with each answer as it comes."""
     waiting = iter(tasks)
 
     async def work() -> None:
         for task in waiting:  # shared: each worker takes the next one
-            found(task, await validate(task, pool, repeats=repeats, timeout=timeout))
+            found(task, await validate(task, pool, repeats=repeats, config=config))
 
     async with anyio.create_task_group() as workers:
         for _ in range(jobs):
             workers.start_soon(work)
 
 
-@dataclass(frozen=True, slots=True)
-class _Trial:
-    """What runs of one task have in common."""
+async def _run(trial: Trial, patch: bytes) -> TestReport:
+    """A run in a fresh sandbox, and again in another when the sandbox failed."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return await _once(trial, patch)
+        except SandboxError:
+            continue
+    return await _once(trial, patch)
 
-    task: Task
-    pool: Pool
-    folder: Path
-    trusted: Mapping[str, bytes]
-    timeout: float
-    lease_timeout: float
 
-    async def run(self, patch: bytes) -> TestReport:
-        """A run in a fresh sandbox, and again in another when the sandbox failed."""
-        for _ in range(ATTEMPTS - 1):
-            try:
-                return await self._once(patch)
-            except SandboxError:
-                continue
-        return await self._once(patch)
-
-    async def _once(self, patch: bytes) -> TestReport:
-        async with self.pool.lease(timeout=self.lease_timeout, borrower=self.task.id) as sandbox:
-            await sandbox.checkout(self.folder, self.task.base_commit)
-            if patch:
-                await sandbox.apply_patch(patch)
-                for path, data in self.trusted.items():
-                    await sandbox.write(path, data)
-            return await run_tests(
-                sandbox,
-                test_ids=self.task.tests,
-                timeout=self.timeout,
-                lean=self.task.files is not None,
-            )
+async def _once(trial: Trial, patch: bytes) -> TestReport:
+    async with trial.prepared(patch) as prepared:
+        return await prepared.run()
 
 
 def _empty_problem(task: Task, report: TestReport) -> str:

@@ -4,7 +4,7 @@ from .base import Component, Reward, Score, Verdict
 from .composite import RewardConfig, compose
 from .patch_size import PatchSizeComponent
 from .tests import TestsComponent
-from .verdict import JudgeConfig, judge
+from .verdict import JudgeConfig, judge, judge_tree
 from .workers import Scorer, ScoreRequest, run_workers
 
 __all__ = [
@@ -20,5 +20,6 @@ __all__ = [
     "Verdict",
     "compose",
     "judge",
+    "judge_tree",
     "run_workers",
 ]

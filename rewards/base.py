@@ -7,10 +7,23 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from patchgym.datasets.task import Task
-from patchgym.sandbox import Outcome
+from patchgym.sandbox import Flake, Outcome
+from patchgym.sandbox.patch import Rung
+
+from .tampering import TamperFinding
 
 VerdictStatus = Literal["resolved", "unresolved", "unknown"]
-VerdictEvidence = Literal["report", "empty_patch", "patch_refused", "inconsistent", "infra"]
+VerdictEvidence = Literal[
+    "report",
+    "junit",
+    "log",
+    "empty_patch",
+    "patch_refused",
+    "tampering",
+    "flaky",
+    "inconsistent",
+    "infra",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,11 +32,29 @@ class Verdict:
 
     status: VerdictStatus
     evidence: VerdictEvidence
-    """`report`: tests ran and the exit code agrees. `inconsistent`: they ran and it does not."""
+    """What the status rests on. `report`, `junit`, `log`: a test report, by its kind, with which
+    the exit code agrees; `inconsistent`: it does not. `flaky`: nothing but flaky FAIL_TO_PASS tests
+    stands in the way, so the status is unknown."""
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     """Outcome of every FAIL_TO_PASS and PASS_TO_PASS id; empty when no test ran."""
     messages: Mapping[str, str] = field(default_factory=dict)
     """Failure text by test id."""
+    flaky: Mapping[str, Flake] = field(default_factory=dict)
+    """Tests set aside because they passed in some runs of this state and not in others, or are
+    known to; they neither earn nor cost."""
+    tampering: tuple[TamperFinding, ...] = ()
+    """What the diff does to tests, test configuration and the test framework. One that
+    `disqualifies` makes the verdict unresolved."""
+    restored: tuple[str, ...] = ()
+    """Trusted files that the diff had changed and that were put back, sorted."""
+    rung: Rung | None = None
+    """How lenient git had to be with the diff."""
+    timings: Mapping[str, float] = field(default_factory=dict)
+    """Wall seconds by phase: lease, checkout, patch, inspect, tests, reruns."""
+    exit_code: int | None = None
+    """Of the first test run."""
+    log: str = ""
+    """What the test run printed, shortened; for people, never for verdicts."""
     detail: str = ""
     """Why the patch was refused, or what failed in the infrastructure."""
     seconds: float = 0.0

@@ -111,6 +111,9 @@ class ScoringSection:
     """Finished rollouts that may wait for a worker before rollouts wait instead."""
     deadline: float = 180.0
     """Seconds until a verdict counts as unknown."""
+    reruns: int = 1
+    """How often failing tests are run again, to tell flaky ones; 0 for tasks that are known not to
+    be flaky."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

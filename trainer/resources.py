@@ -63,6 +63,7 @@ class Resources:
     stopped: Callable[[], bool]
     lease_timeout: float
     tests_timeout: float
+    reruns: int
     board: StageBoard = field(default_factory=StageBoard)
     _saved: int = -1
     _rates: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=20))
@@ -111,6 +112,7 @@ class Resources:
             repositories=repositories_dir(),
             tests_timeout=self.tests_timeout,
             lease_timeout=self.lease_timeout,
+            reruns=self.reruns,
         )
         return await judge(task, diff, self.pool, config)
 
@@ -200,4 +202,5 @@ async def open_resources(
         stopped=stopped,
         lease_timeout=config.sandbox.lease_timeout,
         tests_timeout=config.sandbox.tests_timeout,
+        reruns=config.scoring.reruns,
     )

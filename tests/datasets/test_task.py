@@ -80,7 +80,7 @@ CHANGES: list[tuple[Callable[[Row], object], str]] = [
         "pass_to_pass.0 has the wrong type: input should be a valid string, not int",
     ),
     (lambda row: row.update(base_commit="HEAD"), "base_commit 'HEAD' is no full commit: give 40"),
-    (lambda row: row.update(files=None), "give exactly one of files and repository"),
+    (lambda row: row.update(files=None), "give files, or a repository, or an image that holds one"),
     (lambda row: row.update(repository="x"), "give exactly one of files and repository"),
     (lambda row: row.update(gold_patch="+ x"), "gold_patch is no git diff: paste the whole"),
     (lambda row: row.update(fail_to_pass=[]), "fail_to_pass is empty: name a test"),

@@ -8,6 +8,7 @@ import pytest
 
 from patchgym.datasets.repository import commit_files
 from patchgym.datasets.task import Task, TaskError, bundled_tasks
+from patchgym.datasets.trial import TrialConfig
 from patchgym.datasets.validate import Validation, validate, validate_all
 from patchgym.sandbox import Pool, SandboxSpec
 
@@ -64,7 +65,9 @@ async def test_bundled_tasks_are_valid(pool: Pool, tmp_path: Path) -> None:
     tasks = (*bundled_tasks("train")[:2], *bundled_tasks("heldout")[:2])
     root = tmp_path / "repositories"
     for task in tasks[:1]:
-        assert await validate(task, pool, root=root, repeats=2) == Validation(ok=True)
+        assert await validate(
+            task, pool, config=TrialConfig(repositories=root), repeats=2
+        ) == Validation(ok=True)
     await validate_all(tasks, pool, lambda task, v: answers.update({task.id: v}), jobs=2)
     assert answers == {task.id: Validation(ok=True) for task in tasks}
 
@@ -120,7 +123,7 @@ async def test_a_bad_task_is_named(
 
 async def test_a_test_that_never_ends_is_named(pool: Pool, tmp_path: Path) -> None:
     tests = "def test_two():\n    while f() == 2:\n        pass\n    assert False\n"
-    answer = await validate(make(tmp_path / "f", tests), pool, timeout=8)
+    answer = await validate(make(tmp_path / "f", tests), pool, config=TrialConfig(timeout=8))
     assert answer.reason.startswith("own/f: test_f.py::test_two is timeout with the gold patch (")
 
 

@@ -14,6 +14,7 @@ import patchgym
 COMMANDS = {
     "doctor": ("doctor", "say what this machine has and lacks, and how to mend it"),
     "train": ("train", "train a policy on repair tasks"),
+    "evaluate": ("evaluate", "judge a file of predictions; compare reports"),
     "score": ("score", "score a patch on a task"),
     "runs": ("runs", "list and show runs and their trajectories"),
     "tasks": ("tasks", "show and validate tasks"),

@@ -1,0 +1,373 @@
+"""`patchgym evaluate`: judge a file of predictions, write one report, compare reports."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskStatus
+from rich.console import Console
+
+import patchgym
+from patchgym.datasets.images import DISK_MIB, MEMORY_MIB, PIDS, TaskImages
+from patchgym.datasets.recipes import load_recipes
+from patchgym.datasets.swebench import read_task_file
+from patchgym.datasets.task import Task
+from patchgym.rewards import JudgeConfig, Verdict, judge
+from patchgym.rewards.evaluation import (
+    BUILT_IN,
+    Comparison,
+    Evaluation,
+    EvaluationConfig,
+    Judged,
+    Predictions,
+    Scores,
+    Store,
+    built_in,
+    compare,
+    document,
+    evaluate,
+    read_predictions,
+    read_scores,
+    scores_of,
+    write_report,
+)
+from patchgym.sandbox import BuildAccess, ImageStore, Pool, SandboxSpec, ensure_base
+from patchgym.trainer.errors import UserError
+from patchgym.trainer.task_sets import load_task_set
+
+from .evaluate_table import print_comparison, print_evaluation
+from .evaluate_view import EvaluationView
+from .main import parser
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """An evaluation whose input was read."""
+
+    tasks: tuple[Task, ...]
+    broken: Mapping[str, str]
+    """Rows of the tasks' file that can't be used, and why, by id."""
+    predictions: Predictions
+    report: Path
+    base: Scores | None
+    """What to compare with afterwards."""
+
+
+@dataclass(slots=True)
+class Ending:
+    """How an evaluation came out."""
+
+    judged: dict[str, Judged] | None = None
+    """None until it is through."""
+    settings: Mapping[str, object] | None = None
+    stopped: bool = False
+
+
+def run(words: Sequence[str]) -> int:
+    """Entry point; exit code 1 when a bar was missed, 2 when nothing could be judged."""
+    known = _arguments().parse_args(words)
+    if len(known.compare) == 2:
+        return _compare_reports(known)
+    request = _request(known)
+    started = time.monotonic()
+    view = EvaluationView(Console(stderr=True))
+    unusable = _unusable(request)
+    if count := len({*request.broken, *unusable}):
+        view.say(f"{count} tasks can't be judged: the report will say why")
+    with Store(request.report) as store:
+        ending = _session(request, known, store, view)
+        if ending.judged is None:
+            return 130
+    evaluation = Evaluation(
+        task_ids=tuple(dict.fromkeys((*(task.id for task in request.tasks), *request.broken))),
+        submitted_ids=tuple(request.predictions.ids),
+        judged=ending.judged,
+        broken=request.broken,
+        unusable=unusable,
+        notes=request.predictions.notes,
+        settings=ending.settings or {},
+        repeats=known.repeats,
+        taken_over=view.taken_over,
+        seconds=time.monotonic() - started,
+    )
+    return _finish(evaluation, request, known)
+
+
+def _arguments() -> argparse.ArgumentParser:
+    arguments = parser("evaluate")
+    add = arguments.add_argument
+    add("--tasks", metavar="FILE", help="SWE-bench rows or tasks of ours; or bundled:heldout")
+    add("--predictions", metavar="FILE", help="in SWE-bench's format; or gold, or empty")
+    add("--report", type=Path, metavar="FILE", help="where to write; what is done lies beside it")
+    add("--repeats", type=_positive, default=1, metavar="N", help="verdicts a task (default 1)")
+    add(
+        "--jobs", type=_positive, default=os.cpu_count() or 1, metavar="N",
+        help="sandboxes at once (default: this machine's cores)",
+    )  # fmt: skip
+    add(
+        "--mirror", action="extend", nargs="+", default=[], metavar="OWNER/NAME=PATH",
+        help="a local clone of a repository",
+    )  # fmt: skip
+    add("--recipes", type=Path, metavar="FILE", help="how environments are built")
+    add("--image", default="auto", help="for tasks that name none (default: the base image)")
+    add(
+        "--timeout", type=_seconds, metavar="S", help="seconds for a test run (default: the task's)"
+    )
+    add(
+        "--reruns", type=_count, default=JudgeConfig().reruns, metavar="K",
+        help="times a failed test is run again, to find flaky ones (default %(default)s)",
+    )  # fmt: skip
+    add("--fail-under", type=_share, metavar="RATE", help="exit code 1 below this rate, 0 to 1")
+    add(
+        "--compare", nargs="+", default=[], metavar="REPORT",
+        help="with one report: compare with it afterwards; with two: compare them, judge nothing",
+    )  # fmt: skip
+    add("--json", action="store_true", help="the report on stdout")
+    return arguments
+
+
+def _compare_reports(known: argparse.Namespace) -> int:
+    for name in ("tasks", "predictions", "report"):
+        if getattr(known, name) is not None:
+            raise UserError(f"--{name} has no use with two reports to compare: leave one out")
+    base, other = (read_scores(Path(each)) for each in known.compare)
+    comparison = compare(base, other)
+    if known.json:
+        print(json.dumps(asdict(comparison), indent=2))
+    else:
+        print_comparison(comparison, Console())
+    return 0
+
+
+def _request(known: argparse.Namespace) -> Request:
+    """Read all input, so that a mistake shows at once and not hours later."""
+    for name in ("tasks", "predictions", "report"):
+        if getattr(known, name) is None:
+            raise UserError(f"--{name} is missing; see patchgym evaluate --help")
+    if len(known.compare) > 2:
+        raise UserError(f"--compare takes one or two reports, not {len(known.compare)}")
+    if known.report.is_dir():
+        raise UserError(f"--report {known.report}: it is a folder; name a file")
+    base = read_scores(Path(known.compare[0])) if known.compare else None
+    tasks, broken = _load_tasks(known.tasks, known.recipes, _mirrors(known.mirror))
+    if known.predictions in BUILT_IN:
+        predictions = built_in(known.predictions, tasks)
+    else:
+        predictions = read_predictions(Path(known.predictions))
+    return Request(
+        tasks=tasks, broken=broken, predictions=predictions, report=known.report, base=base
+    )
+
+
+def _load_tasks(
+    name: str, recipes: Path | None, mirrors: Mapping[str, Path]
+) -> tuple[tuple[Task, ...], Mapping[str, str]]:
+    if name.startswith("bundled:"):
+        return load_task_set(name), {}
+    return read_task_file(Path(name), recipes=load_recipes(recipes), mirrors=mirrors)
+
+
+def _mirrors(words: Sequence[str]) -> dict[str, Path]:
+    mirrors: dict[str, Path] = {}
+    for word in words:
+        name, _, path = word.partition("=")
+        if not path or name.count("/") != 1:
+            raise UserError(f"--mirror {word}: write OWNER/NAME=PATH")
+        if not Path(path).is_dir():
+            raise UserError(f"--mirror {word}: no folder {path}; clone the repository there")
+        mirrors[name] = Path(path)
+    return mirrors
+
+
+def _session(
+    request: Request, known: argparse.Namespace, store: Store, view: EvaluationView
+) -> Ending:
+    """Judge; whatever ends it early, say what is kept and how to go on."""
+    ending = Ending()
+    try:
+        with view:
+            anyio.run(_supervise, request, known, store, view, ending)
+    finally:
+        if ending.judged is None and view.done:
+            view.say(
+                f"{view.done} of {view.total} verdicts are kept in {store.folder}: "
+                "the same command goes on from there"
+            )
+    return ending
+
+
+async def _supervise(
+    request: Request,
+    known: argparse.Namespace,
+    store: Store,
+    view: EvaluationView,
+    ending: Ending,
+) -> None:
+    """The work beside its signal watch; both end together."""
+    async with anyio.create_task_group() as group:
+        with anyio.CancelScope() as work:
+            await group.start(_watch_signals, ending, work, view)
+            group.start_soon(view.watch)
+            await _judge_all(request, known, store, view, ending)
+        group.cancel_scope.cancel()
+
+
+async def _watch_signals(
+    ending: Ending,
+    work: anyio.CancelScope,
+    view: EvaluationView,
+    *,
+    task_status: TaskStatus[None],
+) -> None:
+    """First SIGINT or SIGTERM: stop in order. A second one: leave at once.
+
+    Leaving at once still leaves no container: each ends when its attach stream closes.
+    """
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        async for _ in signals:
+            if ending.stopped:
+                os._exit(130)
+            ending.stopped = True
+            view.say("stopping (again to leave at once)")
+            work.cancel()
+
+
+async def _judge_all(
+    request: Request,
+    known: argparse.Namespace,
+    store: Store,
+    view: EvaluationView,
+    ending: Ending,
+) -> None:
+    tag = await ensure_base() if known.image == "auto" else known.image
+    access = BuildAccess()
+    if _builds(request.tasks):
+        access = await anyio.to_thread.run_sync(BuildAccess.of_this_machine)
+    async with (
+        ImageStore(access=access) as images,
+        Pool(_spec(request.tasks, tag), size=known.jobs) as pool,
+    ):
+        view.check = pool.engines[0].ping
+        config = EvaluationConfig(
+            repeats=known.repeats,
+            jobs=known.jobs,
+            settings={
+                "image": await pool.engines[0].image_id(tag) or tag,
+                "timeout": known.timeout,
+                "reruns": known.reruns,
+                "patchgym": patchgym.__version__,
+            },
+        )
+        judging = JudgeConfig(
+            images=TaskImages(images), tests_timeout=known.timeout, reruns=known.reruns
+        )
+
+        async def take(task: Task, patch: bytes) -> Verdict:
+            return await judge(task, patch, pool, judging)
+
+        judged = await evaluate(request.tasks, request.predictions, take, store, config, view)
+    ending.judged, ending.settings = judged, config.settings
+
+
+def _spec(tasks: Sequence[Task], tag: str) -> SandboxSpec:
+    """Sandboxes that fit the tasks: images with a repository in them need to be written to."""
+    if not _builds(tasks):
+        return SandboxSpec(image=tag)
+    return SandboxSpec(
+        image=tag,
+        writable_root=any(_in_the_image(task) for task in tasks),
+        memory_mib=MEMORY_MIB,
+        disk_mib=DISK_MIB,
+        pids=PIDS,
+    )
+
+
+def _in_the_image(task: Task) -> bool:
+    """Whether the repository is in the task's image, instead of coming with each lease."""
+    environment = task.environment
+    return environment is not None and bool(task.image or environment.install)
+
+
+def _builds(tasks: Sequence[Task]) -> bool:
+    return any(task.environment is not None for task in tasks)
+
+
+def _unusable(request: Request) -> dict[str, str]:
+    """The broken predictions that are for a task of the file."""
+    ids = {task.id for task in request.tasks}
+    return {each: why for each, why in request.predictions.broken.items() if each in ids}
+
+
+def _finish(evaluation: Evaluation, request: Request, known: argparse.Namespace) -> int:
+    """Write the report, show it, and say by the exit code what it means."""
+    record = document(evaluation)
+    comparison: Comparison | None = None
+    if request.base is not None:
+        comparison = compare(request.base, scores_of(record, str(request.report)))
+        record["comparison"] = asdict(comparison)
+    write_report(record, request.report)
+    if known.json:
+        print(json.dumps(record, indent=2))
+    else:
+        console = Console()
+        print_evaluation(record, console)
+        if comparison is not None:
+            print_comparison(comparison, console)
+        console.print(f"report {request.report}", markup=False, highlight=False, soft_wrap=True)
+    return _exit_code(evaluation, known.fail_under)
+
+
+def _exit_code(evaluation: Evaluation, bar: float | None) -> int:
+    if not evaluation.ids("resolved", "unresolved", "empty_patch"):
+        complaint = "no task has a verdict"
+        if evaluation.unknown_ids and not evaluation.broken and not evaluation.judged:
+            complaint = f"no prediction is for one of these {len(evaluation.task_ids)} tasks"
+        print(f"patchgym: {complaint}: see the report", file=sys.stderr)
+        return 2
+    if bar is not None and evaluation.mean_rate < bar:
+        print(
+            f"patchgym: {evaluation.mean_rate:.1%} resolved: below --fail-under {bar:.1%}",
+            file=sys.stderr,
+        )
+        return 1
+    return 0
+
+
+def _positive(word: str) -> int:
+    number = int(word)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{word}: at least 1")
+    return number
+
+
+def _count(word: str) -> int:
+    number = int(word)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{word}: at least 0")
+    return number
+
+
+def _seconds(word: str) -> float:
+    number = float(word)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{word}: more than 0 seconds")
+    return number
+
+
+def _share(word: str) -> float:
+    number = float(word)
+    if not 0 <= number <= 1:
+        raise argparse.ArgumentTypeError(f"{word}: between 0 and 1")
+    return number
