@@ -17,7 +17,7 @@ from patchgym.trainer.errors import UserError
 from patchgym.trainer.task_sets import load_task_set
 
 from .main import parser
-from .tasks import find_task
+from .tasks.show import find_task
 
 
 def run(words: Sequence[str]) -> int:
