@@ -1,8 +1,8 @@
 """The image that a task's tests run in: an official one, or one made here by its environment.
 
     task.image, here or in a registry ──► the same, with the one commit in place of its history
-    else the environment ── no install ──► an image of the environment; the lease brings the commit
-                         └─ install ─────► an image of environment and commit
+    else the environment ──► an image of environment and commit, or where nothing is installed into
+                             the repository and any lease can hold it, of the environment alone
 
 Every image is made once, whoever asks at the same time: `ImageStore` sees to it, across processes.
 """
@@ -10,6 +10,7 @@ Every image is made once, whoever asks at the same time: `ImageStore` sees to it
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,7 +98,7 @@ class TaskImages:
                 f"{task.id}: base {recipe.base} is not here and no registry gives it: "
                 f"pull it, or use {' or '.join(BASES)}"
             )
-        if recipe.install:
+        if holds_repository(environment):
             return await self._baked(task, environment, recipe)
         tag = await self._store.environment(recipe)
         return TaskImage(tag=tag, workdir=environment.workdir)
@@ -120,6 +121,33 @@ class TaskImages:
             folder, task.base_commit, recipe, workdir=environment.workdir
         )
         return TaskImage(tag=baked.image, workdir=baked.workdir, snapshot=baked.snapshot)
+
+
+def holds_repository(environment: Environment) -> bool:
+    """Whether an image that is made for it has the repository in place.
+
+    A lease brings it otherwise, into the one folder that is there for that in every base. Where any
+    of a pool's tasks has an image with its repository, the pool needs `writable_root`.
+    """
+    return bool(environment.install) or environment.workdir != Environment().workdir
+
+
+def pool_spec(tasks: Sequence[Task], image: str) -> SandboxSpec:
+    """Sandboxes that fit these tasks; `image` is for those that have none of their own."""
+    if not any(task.environment is not None for task in tasks):
+        return SandboxSpec(image=image)
+    return SandboxSpec(
+        image=image,
+        writable_root=any(_brings_repository(task) for task in tasks),
+        memory_mib=MEMORY_MIB,
+        disk_mib=DISK_MIB,
+        pids=PIDS,
+    )
+
+
+def _brings_repository(task: Task) -> bool:
+    environment = task.environment
+    return environment is not None and (task.image is not None or holds_repository(environment))
 
 
 def image_recipe(environment: Environment) -> ImageRecipe:

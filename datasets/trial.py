@@ -197,8 +197,10 @@ class Prepared:
     timings: dict[str, float]
     """Wall seconds by phase."""
 
-    async def run(self, tests: Sequence[str] | None = None, *, reruns: int = 0) -> TestReport:
-        """Run the task's tests, or some of them."""
+    async def run(
+        self, tests: Sequence[str] | None = None, *, reruns: int = 0, order: int | None = None
+    ) -> TestReport:
+        """Run the task's tests, or some of them; with `order`, shuffled by that seed."""
         task, config = self.trial.task, self.trial.config
         environment = task.environment
         started = time.monotonic()
@@ -212,6 +214,7 @@ class Prepared:
             command=environment.command if environment else None,
             test_files=[path for path in task.test_files if self.trial.trusted.get(path)],
             reruns=reruns,
+            order=order,
         )
         self.timings["tests"] = self.timings.get("tests", 0.0) + time.monotonic() - started
         return report

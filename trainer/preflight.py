@@ -9,7 +9,7 @@ from pathlib import Path
 
 from patchgym.datasets.task import Task
 from patchgym.datasets.validate import Validation, validate_all
-from patchgym.sandbox import Pool
+from patchgym.sandbox import Pool, SandboxError
 
 from .errors import ConfigError
 
@@ -55,15 +55,18 @@ async def preflight(
     """
     missing = cache.missing(tasks, image_id)
     bad: list[str] = []
+    lost: list[str] = []
     done: list[Task] = []
     progress(0, len(missing))
 
     def found(task: Task, validation: Validation) -> None:
         if validation.ok:
             done.append(task)
-        else:
+        elif validation.status == "invalid":
             bad.append(validation.reason)
-        progress(len(done) + len(bad), len(missing))
+        else:
+            lost.append(validation.reason)
+        progress(len(done) + len(bad) + len(lost), len(missing))
 
     await validate_all(missing, pool, found, jobs=jobs)
     if done:
@@ -71,4 +74,6 @@ async def preflight(
     if bad:
         more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
         raise ConfigError(f"{bad[0]}{more}")
+    if lost:
+        raise SandboxError(f"could not validate {len(lost)} tasks: {lost[0]}")
     return len(missing)

@@ -43,6 +43,7 @@ def judge(report: Report) -> None:
     goal("timeout: answer within 1,000 ms of the limit", worst(report, LATENESS), 1000)
     goal("fork bomb: next command under 50 ms", worst(report, hostile.NEXT), 50)
     goal("1 GB of output: under 100 MB of memory", report.value(hostile.GROWTH, OURS), 100)
+    goal("64 MB of input: at most 12 times 8 MB", report.value(hostile.INPUT, OURS), 12)
     goal("reset: tamperings of 20 visible", report.value(TAMPERED, OURS), 0)
     goal("kill -9: containers gone within 1,000 ms", worst(report, hostile.GONE), 1000)
     touched = report.value(hostile.TOUCHED, OURS)

@@ -24,6 +24,7 @@ from .environments import Unavailable
 BOMB = "fork bomb, answer after the limit"
 NEXT = "`true` after the fork bomb"
 GROWTH = "our memory for 1 GB of output"
+INPUT = "CPU of 64 MB into a command, in that of 8 MB"
 GONE = "kill -9 of the owner until its 8 containers are gone"
 TOUCHED = "containers of another owner touched by that"
 INSIDE = "the sandbox's memory for 1 GB of output"
@@ -33,9 +34,10 @@ CHILD = Path(__file__).with_name("child.py")
 
 
 async def measure(bench: Bench) -> None:
-    """All three."""
+    """All four."""
     await fork_bomb(bench)
     await output(bench)
+    await large_input(bench)
     async with ours(bench.image) as bystander:
         for _ in range(bench.scale.repeats):
             await killed_owner(bench, bystander)
@@ -61,6 +63,21 @@ async def output(bench: Bench) -> None:
         bench.report.fact(INSIDE, Ours.name, facts["inside"] / 1e6, "MB at the peak")
         rate = facts["bytes"] / 1e6 / facts["seconds"]
         bench.report.fact("1 GB of output", Ours.name, rate, "MB per second")
+
+
+async def large_input(bench: Bench) -> None:
+    """Eight times the bytes should cost eight times the work, and not sixty-four."""
+    seconds = []
+    async with Pool(SandboxSpec(image=bench.image), size=1) as pool:
+        async with pool.lease(timeout=WAIT) as sandbox:
+            for size in (8 << 20, 64 << 20):
+                data = bytes(size)
+                done = [
+                    await sandbox.run("cat > /dev/null", timeout=WAIT, stdin=data)
+                    for _ in range(bench.scale.repeats)
+                ]
+                seconds.append(min(result.cpu_seconds for result in done))
+    bench.report.fact(INPUT, Ours.name, seconds[1] / seconds[0], "times")
 
 
 async def killed_owner(bench: Bench, bystander: Ours) -> None:

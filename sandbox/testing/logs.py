@@ -90,10 +90,9 @@ def _import_parsers() -> ModuleType:
     parsers = f"{HARNESS}.log_parsers"
     if HARNESS in sys.modules or parsers in sys.modules:
         return importlib.import_module(parsers)
-    import swebench
-
+    package = importlib.import_module(HARNESS.partition(".")[0])
     stand_in = ModuleType(HARNESS)
-    stand_in.__path__ = [f"{folder}/harness" for folder in swebench.__path__]
+    stand_in.__path__ = [f"{folder}/harness" for folder in package.__path__]
     stand_in.__spec__ = ModuleSpec(HARNESS, None, is_package=True)
     sys.modules[HARNESS] = stand_in
     try:
@@ -102,4 +101,4 @@ def _import_parsers() -> ModuleType:
         return importlib.import_module(parsers)
     finally:
         del sys.modules[HARNESS]
-        vars(swebench).pop("harness", None)
+        package.__dict__.pop("harness", None)

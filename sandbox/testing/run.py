@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from patchgym.sandbox.result import CommandResult
@@ -42,6 +42,7 @@ async def run_tests(
     command: TestCommand | None = None,
     test_files: Sequence[str] = (),
     reruns: int = 0,
+    order: int | None = None,
 ) -> TestReport:
     """Run `test_ids` in the workdir by `command`; by pytest when None.
 
@@ -55,7 +56,8 @@ async def run_tests(
 
     Tests that did not pass are run again up to `reruns` times, each time in a new process and with
     the work tree, /tmp and the home folder as they were; a test that then passes is `flaky`.
-    `test_files` fills a command's placeholder; by default the files that the ids name.
+    `test_files` fills a command's placeholder; by default the files that the ids name. `order` is
+    the seed of a shuffle of pytest's tests, file by file; other runners keep their order.
 
     Raises SandboxUsageError when the command can't be run under the probe.
     """
@@ -66,6 +68,7 @@ async def run_tests(
         timeout=timeout,
         per_test=per_test_timeout,
         lean=lean,
+        order=order,
     )
     clean = await CleanState.take(sandbox) if reruns else None
     first = await _once(sandbox, asked)
@@ -100,15 +103,13 @@ class _Asked:
     timeout: float
     per_test: float | None
     lean: bool
+    order: int | None = None
 
     def only(self, tests: Sequence[str], told: Told) -> _Asked:
         """The same for some of the tests, and for their files where those are known."""
         owners = {file for test in tests for file in _owners(test, told, self.files)}
         files = tuple(file for file in self.files if file in owners) or self.files
-        return _Asked(
-            command=self.command, test_ids=tuple(tests), files=files, timeout=self.timeout,
-            per_test=self.per_test, lean=self.lean,
-        )  # fmt: skip
+        return replace(self, test_ids=tuple(tests), files=files)
 
 
 def _owners(test: str, told: Told, files: Sequence[str]) -> set[str]:
@@ -143,7 +144,7 @@ async def _run_probe(sandbox: Sandbox, asked: _Asked) -> _Run:
     request = {
         "nonce": nonce, "kind": asked.command.kind, "tests": list(asked.test_ids),
         "lean": asked.lean, "seconds": asked.per_test, "pick": not asked.command.command,
-        "cpus": max(1, math.ceil(sandbox.spec.cpus)),
+        "cpus": max(1, math.ceil(sandbox.spec.cpus)), "order": asked.order,
     }  # fmt: skip
     words: str | list[str] = ["python3", "-c", BOOT]
     if asked.command.command:

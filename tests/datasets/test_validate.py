@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from patchgym.datasets.repository import commit_files
-from patchgym.datasets.task import Task, TaskError, bundled_tasks
+from patchgym.datasets.task import Task, bundled_tasks
 from patchgym.datasets.trial import TrialConfig
 from patchgym.datasets.validate import Validation, validate, validate_all
 from patchgym.sandbox import Pool, SandboxSpec
@@ -64,12 +64,13 @@ async def test_bundled_tasks_are_valid(pool: Pool, tmp_path: Path) -> None:
     answers: dict[str, Validation] = {}
     tasks = (*bundled_tasks("train")[:2], *bundled_tasks("heldout")[:2])
     root = tmp_path / "repositories"
-    for task in tasks[:1]:
-        assert await validate(
-            task, pool, config=TrialConfig(repositories=root), repeats=2
-        ) == Validation(ok=True)
+    config = TrialConfig(repositories=root)
+    first = await validate(tasks[0], pool, config=config, repeats=2, shuffled=True)
+    assert (first.status, first.task, first.symptoms) == ("valid", tasks[0], ())
     await validate_all(tasks, pool, lambda task, v: answers.update({task.id: v}), jobs=2)
-    assert answers == {task.id: Validation(ok=True) for task in tasks}
+    assert {name: answer.status for name, answer in answers.items()} == {
+        task.id: "valid" for task in tasks
+    }
 
 
 BAD: list[tuple[str, dict[str, object], str]] = [
@@ -91,7 +92,7 @@ BAD: list[tuple[str, dict[str, object], str]] = [
     (
         TWO,
         {"fail_to_pass": ("test_f.py::test_tow",)},
-        "own/f: FAIL_TO_PASS test_f.py::test_tow is not_run on the base commit: correct its name",
+        "own/f: test_f.py::test_tow is not_run with the gold patch: correct its name",
     ),
     (
         "import pytest\n\n@pytest.mark.skipif(f() == 1, reason='no')\n" + TWO,
@@ -127,9 +128,85 @@ async def test_a_test_that_never_ends_is_named(pool: Pool, tmp_path: Path) -> No
     assert answer.reason.startswith("own/f: test_f.py::test_two is timeout with the gold patch (")
 
 
-async def test_a_missing_test_file_is_the_callers_mistake(pool: Pool, tmp_path: Path) -> None:
+async def test_a_missing_test_file_is_named(pool: Pool, tmp_path: Path) -> None:
     task = make(
         tmp_path / "f", TWO, fail_to_pass=("t/test_g.py::test_g",), test_files=("t/test_g.py",)
     )
-    with pytest.raises(TaskError, match=r"own/f: test file t/test_g\.py is not in base_commit"):
-        await validate(task, pool)
+    answer = await validate(task, pool)
+    assert answer.status == "invalid"
+    assert answer.reason.startswith("own/f: test file t/test_g.py is not in base_commit")
+
+
+async def test_sandboxes_that_fail_say_nothing_of_the_task(pool: Pool, tmp_path: Path) -> None:
+    task = make(tmp_path / "f", TWO, image="patchgym/no-such-image:none")
+    answer = await validate(task, pool)
+    assert answer.status == "unknown"
+    assert "no-such-image" in answer.reason
+
+
+# Passes three times in four, by the clock: every sandbox is new, so it can't count its runs.
+CHANCE = """import os
+
+
+def test_chance():
+    assert os.urandom(1)[0] % 4
+"""
+
+
+async def test_flaky_tests_leave_the_lists_with_their_rate(pool: Pool, tmp_path: Path) -> None:
+    tests = f"{TWO}\n\n{CHANCE}"
+    listed = {"pass_to_pass": ("test_f.py::test_chance",)}
+    answer = await validate(make(tmp_path / "f", tests, **listed), pool, repeats=12)
+    assert answer.ok, answer.reason
+    assert answer.task.pass_to_pass == ()
+    flake = answer.flaky["test_f.py::test_chance"]
+    assert (flake.runs, answer.task.flaky) == (12, {"test_f.py::test_chance": flake.rate})
+    alone = {"fail_to_pass": ("test_f.py::test_chance",)}
+    lost = await validate(make(tmp_path / "g", tests, **alone), pool, repeats=12)
+    assert "no FAIL_TO_PASS is left without the flaky" in lost.reason
+
+
+ODD = """import socket
+import time
+
+seen = []
+
+
+def test_two():
+    seen.append(1)
+    assert f() == 2
+
+
+def test_after_two():
+    assert seen
+
+
+def test_out():
+    socket.create_connection(("example.invalid", 80), timeout=3)
+
+
+def test_hangs():
+    time.sleep(60)
+"""
+
+
+async def test_odd_tests_are_named(pool: Pool, tmp_path: Path) -> None:
+    names = ("test_after_two", "test_out", "test_hangs")
+    listed = {"pass_to_pass": tuple(f"test_f.py::{name}" for name in names[:1])}
+    ordered = await validate(make(tmp_path / "f", ODD, **listed), pool, shuffled=True)
+    assert ordered.ok, ordered.reason
+    found = {(each.kind, each.test.partition("::")[2]) for each in ordered.symptoms}
+    assert found <= {("order", "test_after_two")}
+    for name, kind in zip(names[1:], ("network", "hangs"), strict=True):
+        task = make(tmp_path / name, ODD, fail_to_pass=(f"test_f.py::{name}",))
+        answer = await validate(task, pool, config=TrialConfig(per_test_timeout=2))
+        assert not answer.ok
+        assert [each.kind for each in answer.symptoms] == [kind]
+
+
+async def test_a_statement_that_quotes_the_fix_is_named(pool: Pool, tmp_path: Path) -> None:
+    fix = PATCH.replace("return 2", "return 1 + int(True)")
+    task = make(tmp_path / "f", TWO, gold_patch=fix, statement="Write `return 1 + int( True )`!")
+    answer = await validate(task, pool)
+    assert (answer.ok, [each.kind for each in answer.symptoms]) == (True, ["leak"])
+    assert "return 1 + int(True)" in answer.symptoms[0].detail

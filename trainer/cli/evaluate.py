@@ -19,7 +19,7 @@ from anyio.abc import TaskStatus
 from rich.console import Console
 
 import patchgym
-from patchgym.datasets.images import DISK_MIB, MEMORY_MIB, PIDS, TaskImages
+from patchgym.datasets.images import TaskImages, pool_spec
 from patchgym.datasets.recipes import load_recipes
 from patchgym.datasets.swebench import read_task_file
 from patchgym.datasets.task import Task
@@ -42,7 +42,7 @@ from patchgym.rewards.evaluation import (
     scores_of,
     write_report,
 )
-from patchgym.sandbox import BuildAccess, ImageStore, Pool, SandboxSpec, ensure_base
+from patchgym.sandbox import BuildAccess, ImageStore, Pool, ensure_base
 from patchgym.trainer.errors import UserError
 from patchgym.trainer.task_sets import load_task_set
 
@@ -257,7 +257,7 @@ async def _judge_all(
         access = await anyio.to_thread.run_sync(BuildAccess.of_this_machine)
     async with (
         ImageStore(access=access) as images,
-        Pool(_spec(request.tasks, tag), size=known.jobs) as pool,
+        Pool(pool_spec(request.tasks, tag), size=known.jobs) as pool,
     ):
         view.check = pool.engines[0].ping
         config = EvaluationConfig(
@@ -279,25 +279,6 @@ async def _judge_all(
 
         judged = await evaluate(request.tasks, request.predictions, take, store, config, view)
     ending.judged, ending.settings = judged, config.settings
-
-
-def _spec(tasks: Sequence[Task], tag: str) -> SandboxSpec:
-    """Sandboxes that fit the tasks: images with a repository in them need to be written to."""
-    if not _builds(tasks):
-        return SandboxSpec(image=tag)
-    return SandboxSpec(
-        image=tag,
-        writable_root=any(_in_the_image(task) for task in tasks),
-        memory_mib=MEMORY_MIB,
-        disk_mib=DISK_MIB,
-        pids=PIDS,
-    )
-
-
-def _in_the_image(task: Task) -> bool:
-    """Whether the repository is in the task's image, instead of coming with each lease."""
-    environment = task.environment
-    return environment is not None and bool(task.image or environment.install)
 
 
 def _builds(tasks: Sequence[Task]) -> bool:

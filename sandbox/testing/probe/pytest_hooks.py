@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import sys
 from typing import Any
 
@@ -27,7 +28,7 @@ class Probe:
 
     def __init__(self, request: dict[str, Any], channel: Any, guard: Any) -> None:
         self.asked, self.guard = set(request["tests"]), guard
-        self.pick = request["pick"]
+        self.pick, self.order = request["pick"], request["order"]
         self.tell, self.cases = channel.tell, Cases(channel.tell, request["seconds"])
         self.phases: dict[str, tuple[str, str]] = {}
         self.canary: Any = None
@@ -51,6 +52,8 @@ class Probe:
                 gone = [item for item in items if not _wanted(item.nodeid, self.asked)]
                 config.hook.pytest_deselected(items=gone)
                 items[:] = keep
+        if self.order is not None:
+            items[:] = _shuffled(items, self.order)
 
     def pytest_collection_finish(self, session: Any) -> None:
         self.canary = _canary(session.items, self.guard.name)
@@ -106,6 +109,19 @@ class Probe:
             bad = "failed" if report.when == "call" else "error"
             text = str(report.longrepr)[:MESSAGE] if report.failed else ""
             self.phases[report.when] = (bad if report.failed else report.outcome, text)
+
+
+def _shuffled(items: list[Any], seed: int) -> list[Any]:
+    """The files in another order, and the tests of each."""
+    chance = random.Random(seed)
+    files: dict[str, list[Any]] = {}
+    for item in items:
+        files.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    groups = list(files.values())
+    chance.shuffle(groups)
+    for group in groups:
+        chance.shuffle(group)
+    return [item for group in groups for item in group]
 
 
 def _canary(items: list[Any], name: str) -> Any:
