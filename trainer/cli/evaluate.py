@@ -19,7 +19,6 @@ from anyio.abc import TaskStatus
 from rich.console import Console
 
 import patchgym
-from patchgym.datasets.images import TaskImages, pool_spec
 from patchgym.datasets.recipes import load_recipes
 from patchgym.datasets.swebench import read_task_file
 from patchgym.datasets.task import Task
@@ -42,13 +41,13 @@ from patchgym.rewards.evaluation import (
     scores_of,
     write_report,
 )
-from patchgym.sandbox import BuildAccess, ImageStore, Pool, ensure_base
 from patchgym.trainer.errors import UserError
 from patchgym.trainer.task_sets import load_task_set
 
 from .evaluate_table import print_comparison, print_evaluation
 from .evaluate_view import EvaluationView
 from .main import parser
+from .task_pool import open_task_pool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,27 +250,21 @@ async def _judge_all(
     view: EvaluationView,
     ending: Ending,
 ) -> None:
-    tag = await ensure_base() if known.image == "auto" else known.image
-    access = BuildAccess()
-    if _builds(request.tasks):
-        access = await anyio.to_thread.run_sync(BuildAccess.of_this_machine)
-    async with (
-        ImageStore(access=access) as images,
-        Pool(pool_spec(request.tasks, tag), size=known.jobs) as pool,
-    ):
+    async with open_task_pool(request.tasks, image=known.image, size=known.jobs) as opened:
+        pool = opened.pool
         view.check = pool.engines[0].ping
         config = EvaluationConfig(
             repeats=known.repeats,
             jobs=known.jobs,
             settings={
-                "image": await pool.engines[0].image_id(tag) or tag,
+                "image": await pool.engines[0].image_id(opened.image) or opened.image,
                 "timeout": known.timeout,
                 "reruns": known.reruns,
                 "patchgym": patchgym.__version__,
             },
         )
         judging = JudgeConfig(
-            images=TaskImages(images), tests_timeout=known.timeout, reruns=known.reruns
+            images=opened.images, tests_timeout=known.timeout, reruns=known.reruns
         )
 
         async def take(task: Task, patch: bytes) -> Verdict:
@@ -279,10 +272,6 @@ async def _judge_all(
 
         judged = await evaluate(request.tasks, request.predictions, take, store, config, view)
     ending.judged, ending.settings = judged, config.settings
-
-
-def _builds(tasks: Sequence[Task]) -> bool:
-    return any(task.environment is not None for task in tasks)
 
 
 def _unusable(request: Request) -> dict[str, str]:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import anyio
 from rich.console import Console
 
 from patchgym.datasets.task import Task
-from patchgym.rewards import JudgeConfig, Reward, RewardConfig, compose, judge
+from patchgym.rewards import JudgeConfig, Reward, RewardConfig, Verdict, compose, judge
 from patchgym.trainer.errors import UserError
 from patchgym.trainer.task_sets import load_task_set
 
 from .main import parser
+from .task_pool import open_task_pool
 from .tasks.show import find_task
 
 
@@ -26,10 +27,11 @@ def run(words: Sequence[str]) -> int:
     arguments.add_argument("--task", required=True, metavar="FILE#ID", help="or bundled:heldout#ID")
     arguments.add_argument("--patch", required=True, help="a diff's file, `-`, `gold` or `empty`")
     arguments.add_argument("--image", default="auto")
+    arguments.add_argument("--reruns", type=int, default=1, help="of failing tests (default 1)")
     arguments.add_argument("--json", action="store_true")
     known = arguments.parse_args(words)
     task = _task(known.task)
-    reward = anyio.run(_score, task, _patch(known.patch, task), known.image)
+    reward = anyio.run(_score, task, _patch(known.patch, task), known.image, known.reruns)
     if known.json:
         print(json.dumps(dataclasses.asdict(reward), indent=2, default=dict))
     else:
@@ -62,12 +64,10 @@ def _patch(name: str, task: Task) -> bytes:
         raise UserError(f"--patch {name}: {error.strerror}") from None
 
 
-async def _score(task: Task, patch: bytes, image: str) -> Reward:
-    from patchgym.sandbox import Pool, SandboxSpec, ensure_base
-
-    tag = await ensure_base() if image == "auto" else image
-    async with Pool(SandboxSpec(image=task.image or tag), size=1) as pool:
-        verdict = await judge(task, patch, pool, JudgeConfig())
+async def _score(task: Task, patch: bytes, image: str, reruns: int) -> Reward:
+    async with open_task_pool([task], image=image, size=1) as opened:
+        config = JudgeConfig(images=opened.images, reruns=reruns)
+        verdict = await judge(task, patch, opened.pool, config)
     return compose(task, patch, verdict, RewardConfig())
 
 
@@ -81,8 +81,23 @@ def _print(task: Task, reward: Reward, console: Console) -> None:
         )
     if verdict.detail:
         console.print(f"  {verdict.detail}", markup=False, highlight=False, soft_wrap=True)
+    for line in _remarks(verdict):
+        console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
     for test, outcome in verdict.outcomes.items():
         message = verdict.messages.get(test, "")
         console.print(
             f"  {outcome:<8} {test}  {message}", markup=False, highlight=False, soft_wrap=True
         )
+
+
+def _remarks(verdict: Verdict) -> Iterator[str]:
+    """What a person should know besides the outcomes."""
+    for finding in verdict.tampering:
+        weight = "tampering" if finding.disqualifies else "noted"
+        place = finding.path + (f":{finding.line}" if finding.line else "")
+        yield f"{weight}: {finding.rule}: {place}: {finding.message}"
+    for path in verdict.restored:
+        yield f"put back: {path}"
+    for test, flake in verdict.flaky.items():
+        low, high = flake.interval
+        yield f"flaky: {test}: {flake.failures} of {flake.runs} runs ({low:.0%} to {high:.0%})"

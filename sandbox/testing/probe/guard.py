@@ -12,10 +12,12 @@ import sys
 import types
 from typing import Any
 
-CERTAIN = (
-    *("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._current_frames"),
-    *("sys.settrace", "sys.setprofile", "sys.addaudithook", "ctypes.dlopen", "ctypes.addressof"),
-    *("ctypes.string_at", "cpython.run_command", "sys._current_exceptions", "os.forkpty"),
+CERTAIN = frozenset(
+    (
+        *("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._current_frames"),
+        *("sys.settrace", "sys.setprofile", "sys.addaudithook", "sys._current_exceptions"),
+        *("ctypes.addressof", "ctypes.string_at", "ctypes.wstring_at", "ctypes.cdata"),
+    )
 )
 FILES = ("/proc/self/mem", "/proc/self/fd", "/dev/fd/")
 BUILTINS = (

@@ -9,15 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from patchgym.datasets.images import TaskImages, pool_spec
 from patchgym.datasets.task import Task, dump_tasks
 from patchgym.datasets.trial import TrialConfig
 from patchgym.datasets.validate import Validation, validate_all
+from patchgym.trainer.cli.task_pool import open_task_pool
 from patchgym.trainer.errors import UserError
 from patchgym.trainer.task_sets import load_task_set
 
@@ -54,12 +53,6 @@ def run(known: argparse.Namespace) -> int:
 
 
 async def _validate(tasks: Sequence[Task], known: argparse.Namespace) -> Answers:
-    from patchgym.sandbox import BuildAccess, ImageStore, Pool, ensure_base
-
-    tag = await ensure_base() if known.image == "auto" else known.image
-    access = BuildAccess()
-    if any(task.environment is not None for task in tasks):
-        access = await anyio.to_thread.run_sync(BuildAccess.of_this_machine)
     answers: Answers = {}
     columns = (TextColumn("validating"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
@@ -70,19 +63,15 @@ async def _validate(tasks: Sequence[Task], known: argparse.Namespace) -> Answers
             answers[task.id] = answer
             progress.advance(line)
 
-        async with (
-            ImageStore(access=access) as store,
-            Pool(pool_spec(tasks, tag), size=known.jobs) as pool,
-        ):
-            images = TaskImages(store) if any(task.environment for task in tasks) else None
+        async with open_task_pool(tasks, image=known.image, size=known.jobs) as opened:
             await validate_all(
                 tasks,
-                pool,
+                opened.pool,
                 found,
                 jobs=known.jobs,
                 repeats=known.repeats,
                 shuffled=known.shuffled,
-                config=TrialConfig(images=images, timeout=known.timeout),
+                config=TrialConfig(images=opened.images, timeout=known.timeout),
             )
     return answers
 
