@@ -3,7 +3,7 @@
 PYTHON_BIN := .venv/bin
 ARGS ?=
 
-.PHONY: quickstart test check format setup chaos bench-sandbox bench-sampler bench-learner bench-install bench-linting bench-quickstart
+.PHONY: quickstart test check format setup chaos bench-sandbox bench-sampler bench-learner bench-install bench-linting bench-evaluate bench-quickstart
 
 quickstart: setup  ## Train the pretrained model on the bundled repair tasks
 	$(PYTHON_BIN)/patchgym train --config examples/quickstart.toml $(ARGS)
@@ -29,6 +29,9 @@ setup:
 
 bench-sandbox bench-sampler bench-learner bench-install bench-linting: bench-%: setup
 	$(PYTHON_BIN)/python benchmarks/bench_$*.py $(ARGS)
+
+bench-evaluate: setup  ## Against swebench itself; ARGS must name --tasks and --mirror
+	$(PYTHON_BIN)/python benchmarks/evaluate.py $(ARGS)
 
 bench-quickstart: setup  ## Three seeds of the quickstart: up to an hour on two cores
 	$(PYTHON_BIN)/python benchmarks/bench_quickstart.py $(ARGS)

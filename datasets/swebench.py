@@ -45,7 +45,7 @@ def read_task_file(
     TaskError when the file can't be read, or has the same id twice. Blocking.
     """
     rows = read_rows(path)
-    if path.suffix != ".parquet" and not any(_is_foreign(row) for row in rows):
+    if not any(_is_foreign(row) for row in rows):
         return load_tasks(path), {}
     tasks: dict[str, Task] = {}
     reasons: dict[str, str] = {}

@@ -6,11 +6,11 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from patchgym.sandbox.errors import PatchgymError
 
@@ -24,6 +24,7 @@ Split = Literal["train", "heldout"]
 _BUNDLED = Path(__file__).parent / "bundled" / "tasks.jsonl"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+PARQUET = ".parquet"
 
 
 class TaskError(PatchgymError, ValueError):
@@ -80,6 +81,9 @@ class Task:
     aside."""
     split: str = "train"
     """Which part of the data it belongs to; the bundled tasks have `train` and `heldout`."""
+    difficulty: float | None = None
+    """Share of attempts that fail at it, 0 (all solve it) to 1 (none does); None: not known. Whose
+    attempts, and whether they were made or estimated, is for `provenance` to say."""
     provenance: Mapping[str, str] = field(default_factory=dict)
     """How the task came about: generator, seed, source."""
 
@@ -108,21 +112,18 @@ class Task:
 
 
 def load_tasks(path: str | Path) -> tuple[Task, ...]:
-    """The tasks of a JSON Lines file, in order; a relative `repository` is relative to the file.
+    """The tasks of a file in order: parquet by its name's end, else JSON Lines.
 
-    Raises TaskError (one line, `file:line: what: what to do`) for anything it can't use.
+    A relative `repository` is relative to the file. Raises TaskError (one line, `file:line: what:
+    what to do`; in parquet the number of the row) for anything it can't use.
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8"
-        raise TaskError(f"{path}: {reason}: give a JSON Lines file of tasks") from error
+    if path.suffix == PARQUET:
+        from .parquet import read_rows as rows_of
+    else:
+        rows_of = _json_rows
     tasks: dict[str, Task] = {}
-    # Not splitlines(): a JSON string may hold U+2028 and the like unescaped.
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
+    for number, line in rows_of(path):
         task = _parse(line, f"{path}:{number}", path.parent)
         if task.id in tasks:
             raise TaskError(f"{path}:{number}: {task.id} is there twice: give it another id")
@@ -133,13 +134,22 @@ def load_tasks(path: str | Path) -> tuple[Task, ...]:
 
 
 def dump_tasks(tasks: Iterable[Task], path: str | Path) -> None:
-    """Write tasks as JSON Lines, the whole file or nothing; default values stay out."""
+    """Write tasks, the whole file or nothing: parquet by its name's end, else JSON Lines.
+
+    Default values stay out. Raises TaskError when parquet can't be written for want of its library.
+    """
     path = Path(path)
-    text = "".join(json.dumps(_row(task), ensure_ascii=False) + "\n" for task in tasks)
+    rows = [_row(task) for task in tasks]
+    if path.suffix == PARQUET:
+        from .parquet import parquet_bytes
+
+        data = parquet_bytes(rows, path)
+    else:
+        data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with open(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with open(handle, "wb") as file:
+            file.write(data)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
@@ -147,13 +157,42 @@ def dump_tasks(tasks: Iterable[Task], path: str | Path) -> None:
         raise
 
 
+def task_schema() -> dict[str, Any]:
+    """The JSON schema (2020-12) of one task as `dump_tasks` writes it.
+
+    It knows types and keys. That a task's parts fit each other is for `Task` to check.
+    """
+    schema = _adapter().json_schema()
+    for part in (schema, *schema.get("$defs", {}).values()):
+        part["additionalProperties"] = False
+    share = {"minimum": 0, "maximum": 1}
+    schema["properties"]["difficulty"]["anyOf"][0].update(share)
+    schema["properties"]["flaky"]["additionalProperties"].update(share)
+    schema["properties"]["fail_to_pass"]["minItems"] = 1
+    schema["properties"]["base_commit"]["pattern"] = f"^{_COMMIT.pattern}$"
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
 def _row(task: Task) -> dict[str, object]:
     """A task as JSON holds it."""
     return {
         item.name: value
         for item, value in zip(fields(task), asdict(task).values(), strict=True)
-        if not (value is None or value in ("", (), {})) or item.name == "split"
+        if not (value is None or value in ("", (), {})) or item.name in ("split", "test_files")
     }
+
+
+def _json_rows(path: Path) -> Iterator[tuple[int, str]]:
+    """Number and text of every line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8"
+        raise TaskError(f"{path}: {reason}: give a JSON Lines file of tasks") from error
+    # Not splitlines(): a JSON string may hold U+2028 and the like unescaped.
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield number, line
 
 
 def bundled_tasks(split: Split) -> tuple[Task, ...]:
@@ -185,8 +224,9 @@ def _parse(line: str, where: str, folder: Path) -> Task:
     if not isinstance(row, dict):
         raise TaskError(f"{where}: not a JSON object: write one task a line")
     _refuse_unknown(row, Task, where, "")
-    if isinstance(row.get("focus"), dict):
-        _refuse_unknown(row["focus"], Focus, where, "focus.")
+    for key, part in (("focus", Focus), ("environment", Environment)):
+        if isinstance(row.get(key), dict):
+            _refuse_unknown(row[key], part, where, f"{key}.")
     try:
         task = _adapter().validate_json(line, strict=True)
     except ValidationError as error:
@@ -199,7 +239,10 @@ def _parse(line: str, where: str, folder: Path) -> Task:
 
 
 def _refuse_unknown(
-    row: Mapping[str, object], type_: type[Task] | type[Focus], where: str, prefix: str
+    row: Mapping[str, object],
+    type_: type[Task] | type[Focus] | type[Environment],
+    where: str,
+    prefix: str,
 ) -> None:
     known = [item.name for item in fields(type_)]
     for key in row:
@@ -234,6 +277,8 @@ def _problems(task: Task) -> Iterable[str]:
         yield f"{task.id}: base_commit {task.base_commit!r} is no full commit: give 40 hex digits"
     if not re.search(r"(?m)^diff --git ", task.gold_patch) or not task.gold_patch.endswith("\n"):
         yield f"{task.id}: gold_patch is no git diff: paste the whole output of `git diff`"
+    if task.difficulty is not None and not 0 <= task.difficulty <= 1:
+        yield f"{task.id}: difficulty {task.difficulty} is no share: give 0 to 1"
     yield from _test_problems(task)
     for path in (*task.test_files, *(task.files or ()), *((task.focus,) if task.focus else ())):
         path = path.path if isinstance(path, Focus) else path

@@ -78,7 +78,7 @@ async def store(prefix: str, tmp_path: Path) -> AsyncIterator[ImageStore]:
 
 
 @pytest.fixture
-async def ready(docker_image: str) -> AsyncIterator[str]:
+def ready(docker_image: str) -> Iterator[str]:
     """A local image like SWE-bench's own: root's work tree in /testbed, built, with its history."""
     tag = f"patchgym-test/eval:{secrets.token_hex(4)}"
     buffer = io.BytesIO()
@@ -88,10 +88,8 @@ async def ready(docker_image: str) -> AsyncIterator[str]:
             member = tarfile.TarInfo(f"testbed/{name}")
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
-    engine = Engine()
     finish = Finish(tag=tag, labels={}, message="ready", user="0:0", workdir="/testbed")
-    await engine.derive(docker_image, buffer.getvalue(), finish)
-    engine.close()
+    anyio.run(Engine().derive, docker_image, buffer.getvalue(), finish)
     yield tag
     subprocess.run(["docker", "rmi", tag], check=True, capture_output=True)
 
@@ -140,7 +138,7 @@ def test_packages_come_before_the_set_up_and_install_apart() -> None:
 
 @pytest.mark.docker
 async def test_an_environment_is_made_once_and_shared(store: ImageStore, task: Make) -> None:
-    environment = Environment(setup=("date +%N > /etc/made",), workdir="/src")
+    environment = Environment(setup=("date +%N > /etc/made",))
     one, other = task(environment), replace(task(environment), id="other")
     images = TaskImages(store)
     found: dict[str, TaskImage | None] = {}
@@ -153,19 +151,31 @@ async def test_an_environment_is_made_once_and_shared(store: ImageStore, task: M
         group.start_soon(ask, other)
     image = found[one.id]
     assert image is not None and image == found[other.id]
-    assert image.snapshot is None and image.workdir == "/src" and not image.spec.writable_root
+    assert image.snapshot is None and image.workdir == "/workspace" and not image.spec.writable_root
     assert await images.image(one) == image.tag
-    assert await answer(image, one, "pwd; cat shop.py") == ["/src", "OFF = 0"]
+    assert await answer(image, one, "pwd; cat shop.py") == ["/workspace", "OFF = 0"]
 
 
 @pytest.mark.docker
-async def test_with_install_the_commit_is_in_the_image(store: ImageStore, task: Make) -> None:
-    environment = Environment(install=("cp shop.py built.py",), workdir="/testbed")
+@pytest.mark.parametrize("workdir", ["/workspace", "/testbed"])
+async def test_with_install_the_commit_is_in_the_image(
+    store: ImageStore, task: Make, workdir: str
+) -> None:
+    environment = Environment(install=("cp shop.py built.py",), workdir=workdir)
     one = task(environment)
     image = await TaskImages(store).prepare(one)
     assert image is not None and image.snapshot is not None and image.spec.writable_root
     told = await answer(image, one, "cat built.py; git status --short; git log --all --format=%H")
     assert told == ["OFF = 0", one.base_commit]
+
+
+@pytest.mark.docker
+async def test_a_workdir_of_its_own_is_in_the_image(store: ImageStore, task: Make) -> None:
+    one = task(Environment(workdir="/src"))
+    image = await TaskImages(store).prepare(one)
+    assert image is not None and image.spec.writable_root
+    told = await answer(image, one, "pwd; echo x >> shop.py; git status --short")
+    assert told == ["/src", " M shop.py"]
 
 
 @pytest.mark.docker

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from patchgym.datasets.recipes import (
     OFFICIAL_PATH,
     Recipe,
     RecipeError,
+    _Table,
     find_recipe,
     load_recipes,
 )
@@ -191,3 +193,17 @@ def test_a_range_holds_what_lies_in_it(numbers: list[int], last: int) -> None:
     assert recipe(f">={below}").fits("ada/shop", version)
     assert not recipe(f"<{version}").fits("ada/shop", version)
     assert recipe(f"{version}").fits("ada/shop", f"{version}.{last}") is (last == 0)
+
+
+def test_the_example_of_the_page_holds(root: Path, tmp_path: Path) -> None:
+    page = (root / "docs" / "recipes.md").read_text()
+    example = page.partition("<!-- example -->\n```toml\n")[2].partition("```")[0]
+    (made,) = load_recipes(written(tmp_path, example))
+    assert made.repo == "ada/shop" and made.environment.base == "bullseye"
+    keys = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `")}
+    assert keys == {field.name for field in fields(_Table)}
+
+
+def test_the_page_names_every_recipe_that_is_shipped(root: Path) -> None:
+    page = (root / "docs" / "recipes.md").read_text()
+    assert all(f"| {each.repo} |" in page for each in load_recipes())

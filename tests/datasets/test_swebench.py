@@ -1,4 +1,4 @@
-"""SWE-bench's rows: classic ones and those of 5.x, in every format, and each bad row by its name."""
+"""SWE-bench's rows: classic ones and those of 5.x, in every format, and bad rows by their names."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def mirrors(tmp_path: Path) -> dict[str, Path]:
 @pytest.fixture(autouse=True)
 def parsers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The names of swebench's parsers, whether or not it is installed."""
-    known = {"parse_log_pytest": lambda log, spec: {}}
+    known: dict[str, object] = {"parse_log_pytest": len}
     monkeypatch.setattr(logs, "_registry", lambda: known)
 
 
@@ -324,10 +324,16 @@ def test_without_pyarrow_the_extra_is_named(
         read_task_file(tmp_path / "rows.parquet", recipes=[], mirrors={})
 
 
-def test_our_own_file_passes_through(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["own.jsonl", "own.parquet"])
+def test_our_own_file_passes_through(name: str, tmp_path: Path) -> None:
     tasks = bundled_tasks("heldout")[:2]
-    dump_tasks(tasks, tmp_path / "own.jsonl")
-    assert read_task_file(tmp_path / "own.jsonl", recipes=[], mirrors={}) == (tasks, {})
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    dump_tasks(tasks, tmp_path / name)
+    assert read_task_file(tmp_path / name, recipes=[], mirrors={}) == (tasks, {})
+
+
+def test_errors_in_our_own_file_name_the_place(tmp_path: Path) -> None:
     (tmp_path / "own.jsonl").write_text('{"id": "a", "statment": "b"}\n')
     with pytest.raises(TaskError, match=r"own\.jsonl:1: unknown key statment: did you mean"):
         read_task_file(tmp_path / "own.jsonl", recipes=[], mirrors={})

@@ -47,6 +47,7 @@ from patchgym.trainer.task_sets import load_task_set
 from .evaluate_table import print_comparison, print_evaluation
 from .evaluate_view import EvaluationView
 from .main import parser
+from .mirrors import read_mirrors
 from .task_pool import open_task_pool
 
 
@@ -159,7 +160,7 @@ def _request(known: argparse.Namespace) -> Request:
     if known.report.is_dir():
         raise UserError(f"--report {known.report}: it is a folder; name a file")
     base = read_scores(Path(known.compare[0])) if known.compare else None
-    tasks, broken = _load_tasks(known.tasks, known.recipes, _mirrors(known.mirror))
+    tasks, broken = _load_tasks(known.tasks, known.recipes, read_mirrors(known.mirror))
     if known.predictions in BUILT_IN:
         predictions = built_in(known.predictions, tasks)
     else:
@@ -175,18 +176,6 @@ def _load_tasks(
     if name.startswith("bundled:"):
         return load_task_set(name), {}
     return read_task_file(Path(name), recipes=load_recipes(recipes), mirrors=mirrors)
-
-
-def _mirrors(words: Sequence[str]) -> dict[str, Path]:
-    mirrors: dict[str, Path] = {}
-    for word in words:
-        name, _, path = word.partition("=")
-        if not path or name.count("/") != 1:
-            raise UserError(f"--mirror {word}: write OWNER/NAME=PATH")
-        if not Path(path).is_dir():
-            raise UserError(f"--mirror {word}: no folder {path}; clone the repository there")
-        mirrors[name] = Path(path)
-    return mirrors
 
 
 def _session(

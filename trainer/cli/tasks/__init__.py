@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import keyword
 from collections.abc import Sequence
 from typing import Any
 
 from patchgym.trainer.cli.main import parser
 
 ACTIONS = {
+    "import": "convert rows of other formats",
+    "inject": "tasks out of a library, by putting bugs into it",
+    "mine": "tasks out of a repository's own history",
     "show": "list the tasks of a file, or show one",
     "validate": "gold passes, the empty patch fails",
 }
@@ -31,4 +35,5 @@ def run(words: Sequence[str]) -> int:
 
 
 def _module(name: str) -> Any:
-    return importlib.import_module(f"patchgym.trainer.cli.tasks.{name}")
+    module = f"{name}_" if keyword.iskeyword(name) else name
+    return importlib.import_module(f"patchgym.trainer.cli.tasks.{module}")
