@@ -40,6 +40,11 @@ from .task import Task
 TIMEOUT = 60.0  # seconds for a test run of a task without an environment
 LINK = "120000"  # git's mode of a symlink
 READ_LIMIT = 500  # changed files that are read for inspection
+DATA = (
+    *(".json", ".yml", ".yaml", ".toml", ".xml", ".csv", ".txt", ".md", ".rst", ".html", ".css"),
+    *(".png", ".jpg", ".jpeg", ".gif", ".svg", ".pdf", ".pkl", ".npy", ".npz", ".fits", ".gz"),
+    *(".cfg", ".ini", ".snap", ".lock", ".dat", ".bin", ".zip"),
+)
 CONFIGURATION = ("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml")
 
 
@@ -212,7 +217,11 @@ class Prepared:
             per_test_timeout=config.per_test_timeout,
             lean=task.files is not None,  # a real repository may need pytest's every plugin
             command=environment.command if environment else None,
-            test_files=[path for path in task.test_files if self.trial.trusted.get(path)],
+            test_files=[
+                path
+                for path in task.test_files
+                if self.trial.trusted.get(path) is not None and is_runnable(path)
+            ],
             reruns=reruns,
             order=order,
         )
@@ -265,6 +274,12 @@ async def _put(sandbox: Sandbox, path: str, data: bytes | None, *, clear: bool) 
             raise SandboxError(f"could not remove {path}: {result.stderr.text().strip()}")
     if data is not None:
         await sandbox.write(path, data)
+
+
+def is_runnable(path: str) -> bool:
+    """Whether a test runner takes the file, or it is data, a fixture or a package's mark."""
+    name = path.rpartition("/")[2]
+    return not name.endswith(DATA) and name not in ("conftest.py", "__init__.py")
 
 
 def is_test_configuration(change: Change) -> bool:

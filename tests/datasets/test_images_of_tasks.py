@@ -16,8 +16,7 @@ import pytest
 from patchgym.datasets.environment import Environment
 from patchgym.datasets.images import TaskImage, TaskImages, base_tag, image_recipe
 from patchgym.datasets.task import Task
-from patchgym.sandbox import Engine, ImageError, ImageStore, Pool
-from patchgym.sandbox.engine import Finish
+from patchgym.sandbox import ImageError, ImageStore, Pool
 
 WAIT = 120.0
 Make = Callable[..., Task]
@@ -27,6 +26,11 @@ def git(folder: Path, *words: str) -> str:
     identity = ("-c", "user.name=Ada", "-c", "user.email=ada@localhost")
     command = ["git", "-C", str(folder), *identity, *words]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def docker(*words: str, stdin: bytes = b"") -> bytes:
+    """What the docker command prints."""
+    return subprocess.run(["docker", *words], check=True, capture_output=True, input=stdin).stdout
 
 
 @pytest.fixture
@@ -88,10 +92,14 @@ def ready(docker_image: str) -> Iterator[str]:
             member = tarfile.TarInfo(f"testbed/{name}")
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
-    finish = Finish(tag=tag, labels={}, message="ready", user="0:0", workdir="/testbed")
-    anyio.run(Engine().derive, docker_image, buffer.getvalue(), finish)
+    made = docker("create", docker_image, "none").decode().strip()
+    try:
+        docker("cp", "-", f"{made}:/", stdin=buffer.getvalue())
+        docker("commit", made, tag)
+    finally:
+        docker("rm", made)
     yield tag
-    subprocess.run(["docker", "rmi", tag], check=True, capture_output=True)
+    docker("rmi", tag)
 
 
 async def answer(image: TaskImage, task: Task, command: str) -> list[str]:

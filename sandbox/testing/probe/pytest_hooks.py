@@ -200,4 +200,5 @@ def run(request: dict[str, Any], channel: Any, guard: Any, words: list[str]) -> 
     _pytest.config.hookimpl(tryfirst=True)(hook)
     status = int(_pytest.config.main(given, [Probe(request, channel, guard)]))
     guard.check_pytest()
+    guard.check_unittest()
     return status

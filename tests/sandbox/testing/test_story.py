@@ -85,6 +85,14 @@ def test_asked_ids_are_found_by_other_names_files_and_classes() -> None:
     }
 
 
+def test_ids_that_were_cut_at_a_blank_stand_for_all_that_begin_so_and_agree() -> None:
+    both = {**PASSED, "test": "t.py::a[assert x]"}, {**PASSED, "test": "t.py::a[assert y]"}
+    told = read(lines(*both, {"done": 0}))
+    assert told.find(["t.py::a[assert"])["t.py::a[assert"].outcome == "passed"
+    split = read(lines(both[0], {**both[1], "outcome": "failed"}, {"done": 1}), 1)
+    assert split.find(["t.py::a[assert"])["t.py::a[assert"].outcome == "not_run"
+
+
 @given(st.binary(max_size=300), st.integers(-1, 5) | st.none())
 def test_no_bytes_make_a_pass_without_the_nonce(data: bytes, exit_code: int | None) -> None:
     told = read(data, exit_code)
