@@ -134,6 +134,7 @@ def _git(
 ) -> bytes:
     """Run git on a repository that may be anyone's, with nobody's configuration."""
     command = ["git", "-c", "safe.directory=*", "-c", "core.hooksPath=/dev/null"]
+    command += ["-c", "core.fsmonitor=false"]  # the repository's own would be a program of its
     command += ["--literal-pathspecs", "-C", str(repository), *words]
     clean = {
         "PATH": os.environ.get("PATH", os.defpath),

@@ -15,7 +15,7 @@ SLOW = 10.0  # seconds of one test
 NETWORK = re.compile(
     r"gaierror|Name or service not known|Temporary failure in name resolution|"
     r"Network is unreachable|NameResolutionError|Max retries exceeded|getaddrinfo|"
-    r"Could not resolve host|ENOTFOUND|EAI_AGAIN|no such host",
+    r"Could not resolve host|\bENOTFOUND\b|\bEAI_AGAIN\b|no such host",
     re.IGNORECASE,
 )
 

@@ -183,7 +183,8 @@ def _git(folder: str, *words: str) -> str:
         "GIT_TERMINAL_PROMPT": "0",
     }
     command = ["git", "-c", "safe.directory=*", "-c", "core.hooksPath=/dev/null"]
-    command += ["-c", f"init.defaultBranch={BRANCH}", "-C", folder, *words]
+    command += ["-c", "core.fsmonitor=false", "-c", f"init.defaultBranch={BRANCH}"]
+    command += ["-C", folder, *words]
     try:
         done = subprocess.run(
             command, env=environment, stdin=subprocess.DEVNULL, capture_output=True,

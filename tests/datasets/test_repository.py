@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from patchgym.datasets.repository import materialize, trusted_files
+from patchgym.datasets.repository import commit_files, materialize, trusted_files
 from patchgym.datasets.task import Task, TaskError, bundled_tasks
 
 
@@ -215,3 +215,39 @@ def test_trusted_files_come_from_the_commit(task: Task, tmp_path: Path) -> None:
     )
     with pytest.raises(TaskError, match=r"test file a/test_b\.py is not in base_commit: commit"):
         trusted_files(missing, folder)
+
+
+def test_a_repository_s_own_programs_do_not_run_here(tmp_path: Path) -> None:
+    folder = tmp_path / "hostile"
+    folder.mkdir()
+    with commit_files({"a.py": "a = 1\n", "test_a.py": "def test_a(): pass\n"}, folder) as repo:
+        commit = repo.head.commit.hexsha
+    mark = tmp_path / "ran"
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {mark}\n")
+    program.chmod(0o755)
+    config = folder / ".git" / "config"
+    config.write_text(
+        config.read_text()
+        + f"[core]\n\tfsmonitor = {program}\n\thooksPath = {tmp_path}\n\tpager = {program}\n"
+        + f'[diff]\n\texternal = {program}\n[filter "x"]\n\tclean = {program}\n'
+    )
+    task = Task(
+        id="own/hostile",
+        statement="a is wrong",
+        base_commit=commit,
+        gold_patch=(
+            "diff --git a/a.py b/a.py\n--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-a = 1\n+a = 2\n"
+        ),
+        test_patch=(
+            "diff --git a/test_a.py b/test_a.py\n--- a/test_a.py\n+++ b/test_a.py\n"
+            "@@ -1 +1,2 @@\n def test_a(): pass\n+def test_b(): pass\n"
+        ),
+        fail_to_pass=("test_a.py::test_b",),
+        test_files=("test_a.py",),
+        repository=str(folder),
+    )
+    root = materialize(task, tmp_path / "root")
+    found = trusted_files(task, root)
+    assert found["test_a.py"] == b"def test_a(): pass\ndef test_b(): pass\n"
+    assert not mark.exists()

@@ -75,7 +75,7 @@ def run(known: argparse.Namespace) -> int:
         with view:
             anyio.run(_supervise, known, config, view, ending)
     finally:
-        if ending.injection is None:
+        if ending.injection is None and any(_work(known.out).glob("*/records.jsonl")):
             view.say(f"what was tried is kept in {_work(known.out)}: the same command goes on")
     if ending.injection is None:
         return 130
