@@ -21,7 +21,7 @@ from .command import TestCommand
 from .junit import LIMIT, ReportError, merge, read_junit
 from .launch import fill, with_probe
 from .probe import BOOT, request_bytes
-from .report import Outcome, TestEvidence, TestReport, TestRun, settle
+from .report import Outcome, Suspicion, TestEvidence, TestReport, TestRun, settle
 from .story import Told, disagreement, read_story
 
 if TYPE_CHECKING:
@@ -234,9 +234,9 @@ def _report(
     first: _Run,
     runs: Mapping[str, Sequence[TestRun]],
     results: Sequence[CommandResult],
-    suspicions: tuple[object, ...],
+    suspicions: tuple[Suspicion, ...],
 ) -> TestReport:
-    outcomes = {test: settle(tried) for test, tried in runs.items()}
+    outcomes: dict[str, Outcome] = {test: settle(tried) for test, tried in runs.items()}
     messages = {
         test: run.message
         for test, tried in runs.items()
@@ -257,7 +257,7 @@ def _report(
         cpu_seconds=sum(each.cpu_seconds for each in results),
         consistent=not first.told.problem and not result.timed_out,
         problem="the run's time was up" if result.timed_out else first.told.problem,
-        suspicions=suspicions,  # type: ignore[arg-type]
+        suspicions=suspicions,
         others={
             name: run.outcome
             for name, run in first.told.tests.items()
