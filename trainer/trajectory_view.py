@@ -15,6 +15,7 @@ from patchgym.agent import Turn
 from patchgym.rewards import Reward
 
 from .trajectory_store import StoredRollout
+from .verdict_words import remarks
 
 _STYLES = {"passed": "green", "failed": "red", "error": "red", "timeout": "yellow"}
 
@@ -85,4 +86,6 @@ def _print_reward(reward: Reward, console: Console) -> None:
         )
     if verdict.detail:
         console.print(Text(verdict.detail, style="yellow"))
+    for line in remarks(verdict):
+        console.print(Text(line, style="yellow"))
     _print_outcomes(dict(verdict.outcomes), dict(verdict.messages), console)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
 from rich.console import Console
 
 from patchgym.datasets.task import Task
-from patchgym.rewards import JudgeConfig, Reward, RewardConfig, Verdict, compose, judge
+from patchgym.rewards import JudgeConfig, Reward, RewardConfig, compose, judge
 from patchgym.trainer.errors import UserError
 from patchgym.trainer.task_sets import load_task_set
+from patchgym.trainer.verdict_words import remarks
 
 from .main import parser
 from .task_pool import open_task_pool
@@ -81,23 +82,10 @@ def _print(task: Task, reward: Reward, console: Console) -> None:
         )
     if verdict.detail:
         console.print(f"  {verdict.detail}", markup=False, highlight=False, soft_wrap=True)
-    for line in _remarks(verdict):
+    for line in remarks(verdict):
         console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
     for test, outcome in verdict.outcomes.items():
         message = verdict.messages.get(test, "")
         console.print(
             f"  {outcome:<8} {test}  {message}", markup=False, highlight=False, soft_wrap=True
         )
-
-
-def _remarks(verdict: Verdict) -> Iterator[str]:
-    """What a person should know besides the outcomes."""
-    for finding in verdict.tampering:
-        weight = "tampering" if finding.disqualifies else "noted"
-        place = finding.path + (f":{finding.line}" if finding.line else "")
-        yield f"{weight}: {finding.rule}: {place}: {finding.message}"
-    for path in verdict.restored:
-        yield f"put back: {path}"
-    for test, flake in verdict.flaky.items():
-        low, high = flake.interval
-        yield f"flaky: {test}: {flake.failures} of {flake.runs} runs ({low:.0%} to {high:.0%})"
