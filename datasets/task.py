@@ -3,9 +3,7 @@
 import difflib
 import hashlib
 import json
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from patchgym.sandbox.errors import PatchgymError
 
 from .environment import Environment
+from .journal import write_whole
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
@@ -139,22 +138,14 @@ def dump_tasks(tasks: Iterable[Task], path: str | Path) -> None:
     Default values stay out. Raises TaskError when parquet can't be written for want of its library.
     """
     path = Path(path)
-    rows = [_row(task) for task in tasks]
+    rows = [task_row(task) for task in tasks]
     if path.suffix == PARQUET:
         from .parquet import parquet_bytes
 
         data = parquet_bytes(rows, path)
     else:
         data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(handle, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    write_whole(path, data)
 
 
 def task_schema() -> dict[str, Any]:
@@ -173,8 +164,8 @@ def task_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def _row(task: Task) -> dict[str, object]:
-    """A task as JSON holds it."""
+def task_row(task: Task) -> dict[str, object]:
+    """A task as JSON holds it; default values stay out."""
     return {
         item.name: value
         for item, value in zip(fields(task), asdict(task).values(), strict=True)

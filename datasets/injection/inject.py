@@ -85,7 +85,21 @@ async def inject(
     Raises TaskError when no test passes, ImageError, SandboxError.
     """
     records = Records(work / _key(origin, environment, config))
-    await anyio.to_thread.run_sync(records.load)
+    await anyio.to_thread.run_sync(records.open)
+    try:
+        return await _inject(origin, environment, records, store, config, progress)
+    finally:
+        records.close()
+
+
+async def _inject(
+    origin: Origin,
+    environment: Environment,
+    records: Records,
+    store: ImageStore,
+    config: InjectionConfig,
+    progress: Progress,
+) -> Injection:
     progress.stage("making images")
     plain = await image_of(origin, environment, store)
     tracing = await with_coverage(environment, store)

@@ -4,34 +4,45 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
+
+from patchgym.datasets.journal import Journal, JournalBusy, write_whole
+from patchgym.datasets.task import TaskError
 
 from .coverage import Survey
 from .report import Ending
 from .trials import Tried
 
 
-@dataclass(slots=True)
 class Records:
-    """One folder, for one tree in one environment under one set of limits."""
+    """One folder, for one tree in one environment under one set of limits. Every method blocks.
 
-    folder: Path
-    _known: dict[str, dict[str, Any]] = field(default_factory=dict)
+    Raises TaskError when another process is at it.
+    """
 
-    def load(self) -> None:
-        """Read what is there; the last line may be cut short. Blocking."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if not self._file.exists():
-            return
-        text = self._file.read_text(encoding="utf-8")
-        whole = text[: text.rfind("\n") + 1]
-        for line in whole.splitlines():
-            record = json.loads(line)
-            self._known[record.pop("key")] = record
-        if whole != text:
-            self._file.write_text(whole, encoding="utf-8")
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._known: dict[str, dict[str, Any]] = {}
+        self._journal = Journal(folder, "records.jsonl")
+
+    def open(self) -> None:
+        """Read what is there."""
+        try:
+            rows = self._journal.open()
+        except JournalBusy as process:
+            raise TaskError(
+                f"{self.folder}: process {process} is making these tasks: "
+                "wait for it, or name another file"
+            ) from None
+        for record in rows:
+            if "key" in record:
+                self._known[record.pop("key")] = record
+
+    def close(self) -> None:
+        """Let another process have the folder."""
+        self._journal.close()
 
     def survey(self) -> Survey | None:
         """The survey that was kept."""
@@ -50,9 +61,7 @@ class Records:
 
     def keep_survey(self, found: Survey) -> None:
         """Keep it."""
-        new = self._survey.with_suffix(".new")
-        new.write_text(json.dumps(asdict(found)), encoding="utf-8")
-        new.replace(self._survey)
+        write_whole(self._survey, json.dumps(asdict(found)).encode())
 
     def tried(self, key: str) -> Tried | None:
         """What a mutant's tests said."""
@@ -76,12 +85,7 @@ class Records:
 
     def _keep(self, key: str, record: Mapping[str, Any]) -> None:
         self._known[key] = dict(record)
-        with self._file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"key": key, **record}) + "\n")
-
-    @property
-    def _file(self) -> Path:
-        return self.folder / "records.jsonl"
+        self._journal.append({"key": key, **record})
 
     @property
     def _survey(self) -> Path:

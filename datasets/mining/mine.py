@@ -19,7 +19,7 @@ import anyio
 import anyio.to_thread
 
 from patchgym.datasets.environment import Environment
-from patchgym.datasets.task import Task, TaskError
+from patchgym.datasets.task import Task, TaskError, task_row
 from patchgym.datasets.trial import Images, Trial, TrialConfig
 from patchgym.sandbox import EngineUnavailable, ImageError, PatchgymError, Pool, SandboxError
 from patchgym.sandbox.errors import CheckoutError
@@ -30,7 +30,7 @@ from .history import LAST, Commit, order, walk
 from .report import Mined, document
 from .split import Dropped, Layout
 from .statement import statement
-from .store import Decision, Store, key_of, row_of
+from .store import Decision, Store, key_of
 from .trials import Lists, try_candidate
 from .view import View, open_view
 
@@ -298,7 +298,7 @@ class _Work:
             made = Dropped(reason="invalid", detail=_line(error))
         if isinstance(made, Dropped):
             return Decision(commit=commit, dropped=made), lasting
-        return Decision(commit=commit, task=row_of(made)), True
+        return Decision(commit=commit, task=task_row(made)), True
 
     async def _make(self, candidate: Candidate) -> Task | Dropped:
         environment = await self.environments.of(candidate)

@@ -12,19 +12,15 @@ and the settings. One that the machine failed is never filed.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
-import tempfile
-import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from patchgym.datasets.task import Task
+from patchgym.datasets.journal import Journal, JournalBusy, write_whole
 
 from .errors import MiningError
 from .split import Dropped
@@ -50,17 +46,6 @@ def key_of(parts: Mapping[str, object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def row_of(task: Task) -> dict[str, Any]:
-    """A task as JSON holds it, default values left out."""
-    values = asdict(task)
-    row = {item.name: values[item.name] for item in fields(task)}
-    return {
-        name: value
-        for name, value in row.items()
-        if not (value is None or value in ("", (), {})) or name == "split"
-    }
-
-
 class Store:
     """The work folder of one tasks' file. A context manager; every method blocks.
 
@@ -71,20 +56,19 @@ class Store:
         self.out = out
         self.folder = out.with_name(f"{out.name}.work")
         self._known: dict[str, Decision] = {}
-        self._file = self._lock = -1
-        self._turn = threading.Lock()
+        self._journal = Journal(self.folder, "decided.jsonl")
 
     def __enter__(self) -> Self:
+        list(self._lines())  # a file that can't be merged into is told before the work
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = self._take_lock()
-            self._file = self._open()
+            self._known.update(_decisions(self._journal.open()))
+        except JournalBusy as process:
+            raise MiningError(
+                f"{self.folder}: process {process} is mining into {self.out}: "
+                "wait for it, or name another file"
+            ) from None
         except OSError as error:
-            self.__exit__(None, None, None)
             raise self._unwritable(error) from error
-        except MiningError:
-            self.__exit__(None, None, None)
-            raise
         return self
 
     def __exit__(
@@ -93,10 +77,7 @@ class Store:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for descriptor in (self._file, self._lock):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._file = self._lock = -1
+        self._journal.close()
 
     @property
     def view(self) -> Path:
@@ -124,8 +105,7 @@ class Store:
         if decision.dropped is not None:
             line["dropped"] = asdict(decision.dropped)
         try:
-            with self._turn:
-                self._append(json.dumps(line).encode() + b"\n")
+            self._journal.append(line)
         except OSError as error:
             raise self._unwritable(error) from error
         self._known[key] = decision
@@ -137,7 +117,7 @@ class Store:
     def write(self, name: str, text: str) -> None:
         """A file of the folder, whole or not at all."""
         try:
-            _replace(self.folder / name, text)
+            write_whole(self.folder / name, text.encode())
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -164,7 +144,7 @@ class Store:
         kept.sort(key=lambda item: item[0])
         if kept or self.out.exists():
             try:
-                _replace(self.out, "".join(f"{line}\n" for _, line in kept))
+                write_whole(self.out, "".join(f"{line}\n" for _, line in kept).encode())
             except OSError as error:
                 raise MiningError(f"{self.out}: can't be written: {error.strerror}") from error
 
@@ -188,40 +168,6 @@ class Store:
                     )
                 yield line
 
-    def _take_lock(self) -> int:
-        path = self.folder / "lock"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise MiningError(
-                f"{self.folder}: process {path.read_text() or '?'} is mining into {self.out}: "
-                "wait for it, or name another file"
-            ) from None
-        os.truncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        return descriptor
-
-    def _open(self) -> int:
-        list(self._lines())  # a file that can't be merged into is told before the work
-        path = self.folder / "decided.jsonl"
-        whole = True
-        if path.exists():
-            data = path.read_bytes()
-            whole = not data or data.endswith(b"\n")
-            self._known.update(_read(data))
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        if not whole:
-            os.write(descriptor, b"\n")  # the line that was cut off stays one of its own
-        _sync_folder(self.folder)
-        return descriptor
-
-    def _append(self, data: bytes) -> None:
-        while data:
-            data = data[os.write(self._file, data) :]
-        os.fsync(self._file)
-
     def _unwritable(self, error: OSError) -> MiningError:
         return MiningError(
             f"{self.folder}: can't be written: {error.strerror}: "
@@ -229,17 +175,17 @@ class Store:
         )
 
 
-def _read(data: bytes) -> Iterator[tuple[str, Decision]]:
-    """Decisions that can be taken over; a damaged line is one that is decided again."""
-    for line in data.split(b"\n"):
+def _decisions(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Decision]]:
+    """Decisions that can be taken over; a damaged one is decided again."""
+    for row in rows:
         try:
-            row = json.loads(line)
             dropped = Dropped(**row["dropped"]) if "dropped" in row else None
             decision = Decision(commit=row["commit"], task=row.get("task"), dropped=dropped)
-        except (ValueError, KeyError, TypeError, RecursionError):
+            key = row["key"]
+        except (KeyError, TypeError):
             continue
         if (decision.task is None) != (dropped is None):
-            yield row["key"], decision
+            yield key, decision
 
 
 def _is_object(line: str) -> bool:
@@ -255,25 +201,3 @@ def _origin_of(line: str) -> tuple[str, str]:
     if not isinstance(notes, dict):
         return "", ""
     return str(notes.get("commit", "")), str(notes.get("subproject", ""))
-
-
-def _replace(path: Path, text: str) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

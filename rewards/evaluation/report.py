@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import statistics
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import patchgym
+from patchgym.datasets.journal import write_whole
 from patchgym.rewards.base import Verdict
 from patchgym.sandbox.testing.report import Flake, wilson
 
@@ -198,17 +197,7 @@ def write_report(record: Mapping[str, Any], path: Path) -> None:
     text = json.dumps(record, indent=2) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with open(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        write_whole(path, text.encode())
     except OSError as error:
         raise EvaluationError(f"{path}: the report can't be written: {error.strerror}") from error
 

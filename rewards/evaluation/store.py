@@ -11,15 +11,14 @@ over.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from patchgym.datasets.journal import Journal, JournalBusy
 from patchgym.datasets.task import Task
 from patchgym.rewards.base import Verdict
 
@@ -49,19 +48,19 @@ class Store:
         self.folder = report.with_name(f"{report.name}.work")
         self._root = report.parent
         self._known: dict[str, Verdict] = {}
-        self._file = self._lock = -1
+        self._journal = Journal(self.folder, "verdicts.jsonl")
 
     def __enter__(self) -> Self:
         try:
             (self.folder / "logs").mkdir(parents=True, exist_ok=True)
-            self._lock = self._take_lock()
-            self._file = self._open()
+            self._known.update(_verdicts(self._journal.open()))
+        except JournalBusy as process:
+            raise EvaluationError(
+                f"{self.folder}: process {process} is writing this report: "
+                "wait for it, or name another report"
+            ) from None
         except OSError as error:
-            self.__exit__(None, None, None)
             raise EvaluationError(f"{self.folder}: can't be written: {error.strerror}") from error
-        except EvaluationError:
-            self.__exit__(None, None, None)
-            raise
         return self
 
     def __exit__(
@@ -70,10 +69,7 @@ class Store:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for descriptor in (self._file, self._lock):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._file = self._lock = -1
+        self._journal.close()
 
     def known(self, key: str) -> Verdict | None:
         """A verdict that is there already."""
@@ -86,7 +82,7 @@ class Store:
         try:
             path = self._log(task_id, repeat)
             path.write_text(log, encoding="utf-8", errors="backslashreplace")
-            self._append(json.dumps(line).encode() + b"\n")
+            self._journal.append(line)
         except OSError as error:
             raise EvaluationError(f"{self.folder}: can't be written: {error.strerror}") from error
         self._known[key] = verdict
@@ -102,56 +98,13 @@ class Store:
         suffix = f".{repeat + 1}" if repeat else ""
         return self.folder / "logs" / f"{name}{suffix}.log"
 
-    def _take_lock(self) -> int:
-        path = self.folder / "lock"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise EvaluationError(
-                f"{self.folder}: process {path.read_text() or '?'} is writing this report: "
-                "wait for it, or name another report"
-            ) from None
-        os.truncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        return descriptor
 
-    def _open(self) -> int:
-        path = self.folder / "verdicts.jsonl"
-        whole = True
-        if path.exists():
-            data = path.read_bytes()
-            whole = not data or data.endswith(b"\n")
-            for key, verdict in _read(data):
-                self._known[key] = verdict
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        if not whole:
-            os.write(descriptor, b"\n")  # the line that was cut off stays one of its own
-        _sync_folder(self.folder)
-        return descriptor
-
-    def _append(self, data: bytes) -> None:
-        while data:
-            data = data[os.write(self._file, data) :]
-        os.fsync(self._file)
-
-
-def _read(data: bytes) -> Iterator[tuple[str, Verdict]]:
+def _verdicts(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Verdict]]:
     """Verdicts that can be taken over; a damaged line is one that is judged again."""
-    for line in data.split(b"\n"):
+    for row in rows:
         try:
-            row = json.loads(line)
             key, verdict = row["key"], verdict_from(row["verdict"])
         except (ValueError, KeyError, TypeError, RecursionError):
             continue
         if isinstance(key, str) and verdict.evidence != "infra":
             yield key, verdict
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import signal
 import sys
@@ -48,6 +47,7 @@ from .evaluate_table import print_comparison, print_evaluation
 from .evaluate_view import EvaluationView
 from .main import parser
 from .mirrors import read_mirrors
+from .number_words import count, positive, seconds, share
 from .task_pool import open_task_pool
 
 
@@ -110,9 +110,9 @@ def _arguments() -> argparse.ArgumentParser:
     add("--tasks", metavar="FILE", help="SWE-bench rows or tasks of ours; or bundled:heldout")
     add("--predictions", metavar="FILE", help="in SWE-bench's format; or gold, or empty")
     add("--report", type=Path, metavar="FILE", help="where to write; what is done lies beside it")
-    add("--repeats", type=_positive, default=1, metavar="N", help="verdicts a task (default 1)")
+    add("--repeats", type=positive, default=1, metavar="N", help="verdicts a task (default 1)")
     add(
-        "--jobs", type=_positive, default=os.cpu_count() or 1, metavar="N",
+        "--jobs", type=positive, default=os.cpu_count() or 1, metavar="N",
         help="sandboxes at once (default: this machine's cores)",
     )  # fmt: skip
     add(
@@ -121,14 +121,12 @@ def _arguments() -> argparse.ArgumentParser:
     )  # fmt: skip
     add("--recipes", type=Path, metavar="FILE", help="how environments are built")
     add("--image", default="auto", help="for tasks that name none (default: the base image)")
+    add("--timeout", type=seconds, metavar="S", help="seconds for a test run (default: the task's)")
     add(
-        "--timeout", type=_seconds, metavar="S", help="seconds for a test run (default: the task's)"
-    )
-    add(
-        "--reruns", type=_count, default=JudgeConfig().reruns, metavar="K",
+        "--reruns", type=count, default=JudgeConfig().reruns, metavar="K",
         help="times a failed test is run again, to find flaky ones (default %(default)s)",
     )  # fmt: skip
-    add("--fail-under", type=_share, metavar="RATE", help="exit code 1 below this rate, 0 to 1")
+    add("--fail-under", type=share, metavar="RATE", help="exit code 1 below this rate, 0 to 1")
     add(
         "--compare", nargs="+", default=[], metavar="REPORT",
         help="with one report: compare with it afterwards; with two: compare them, judge nothing",
@@ -302,31 +300,3 @@ def _exit_code(evaluation: Evaluation, bar: float | None) -> int:
         )
         return 1
     return 0
-
-
-def _positive(word: str) -> int:
-    number = int(word)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{word}: at least 1")
-    return number
-
-
-def _count(word: str) -> int:
-    number = int(word)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{word}: at least 0")
-    return number
-
-
-def _seconds(word: str) -> float:
-    number = float(word)
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"{word}: more than 0 seconds")
-    return number
-
-
-def _share(word: str) -> float:
-    number = float(word)
-    if not 0 <= number <= 1:
-        raise argparse.ArgumentTypeError(f"{word}: between 0 and 1")
-    return number

@@ -88,7 +88,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, what: str) -> None:
     with Store(tmp_path / "t") as store:
         if what == "decided":
             full = os.open("/dev/full", os.O_WRONLY)
-            os.dup2(full, store._file)
+            os.dup2(full, store._journal._file)
             os.close(full)
             with pytest.raises(MiningError, match="No space left on device: make room"):
                 store.keep("1", decision)

@@ -19,6 +19,7 @@ from anyio.abc import TaskStatus
 from rich.console import Console
 
 from patchgym.datasets.task import Task, dump_tasks
+from patchgym.trainer.cli.number_words import positive, share
 from patchgym.trainer.errors import UserError
 
 from .inject_view import InjectView, print_injection
@@ -32,18 +33,18 @@ def add_arguments(arguments: argparse.ArgumentParser) -> None:
     add = arguments.add_argument
     add("source", type=Path, metavar="REPO", help="git repository, folder or sdist; only read")
     add("--out", type=Path, required=True, metavar="FILE", help="JSONL file of tasks to write")
-    add("--count", type=_positive, required=True, metavar="N", help="tasks to make")
+    add("--count", type=positive, required=True, metavar="N", help="tasks to make")
     add("--seed", type=int, default=0, metavar="S", help="chooses the bugs (default 0)")
     add(
-        "--jobs", type=_positive, default=os.cpu_count() or 1, metavar="N",
+        "--jobs", type=positive, default=os.cpu_count() or 1, metavar="N",
         help="sandboxes at once (default: this machine's cores)",
     )  # fmt: skip
     add(
-        "--max-share", type=_share, default=0.5, metavar="X",
+        "--max-share", type=share, default=0.5, metavar="X",
         help="of the tests that run a bug, how many may fail at most (default 0.5)",
     )  # fmt: skip
     add(
-        "--combine", type=_share, default=0.2, metavar="X",
+        "--combine", type=share, default=0.2, metavar="X",
         help="share of the mutants with two bugs (default 0.2)",
     )  # fmt: skip
     add("--kinds", metavar="A,B", help="kinds of bugs (default: all); see docs/injection.md")
@@ -51,7 +52,7 @@ def add_arguments(arguments: argparse.ArgumentParser) -> None:
     add("--recipes", type=Path, metavar="FILE", help="how environments are built")
     add("--repo", default="", metavar="OWNER/NAME", help="the name that a recipe has for it")
     add("--subproject", default="", metavar="DIR", help="folder of the project's manifests")
-    add("--repeats", type=_positive, default=2, metavar="N", help="validation runs (default 2)")
+    add("--repeats", type=positive, default=2, metavar="N", help="validation runs (default 2)")
     add("--json", action="store_true", help="the report on stdout")
 
 
@@ -180,17 +181,3 @@ def _finish(known: argparse.Namespace, config: InjectionConfig, injection: Injec
         file=sys.stderr,
     )
     return 1
-
-
-def _positive(word: str) -> int:
-    number = int(word)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{word}: at least 1")
-    return number
-
-
-def _share(word: str) -> float:
-    number = float(word)
-    if not 0 <= number <= 1:
-        raise argparse.ArgumentTypeError(f"{word}: between 0 and 1")
-    return number

@@ -34,6 +34,7 @@ from patchgym.datasets.mining import (
     write,
 )
 from patchgym.datasets.recipes import Recipe, load_recipes
+from patchgym.trainer.cli.number_words import positive
 from patchgym.trainer.errors import UserError
 
 from .mine_view import MiningView, print_mined
@@ -45,14 +46,14 @@ def add_arguments(arguments: argparse.ArgumentParser) -> None:
     add("repository", type=Path, metavar="REPO", help="a local git repository; it is only read")
     add("--out", type=Path, required=True, metavar="FILE", help="tasks' file, added to if there")
     add("--since", metavar="WHEN", help="date (2024-05-31), commit, or last: the last run's newest")
-    add("--limit", type=_positive, metavar="N", help="look at the newest N commits")
-    add("--max-tasks", type=_positive, metavar="N", help="end with the newest N tasks")
+    add("--limit", type=positive, metavar="N", help="look at the newest N commits")
+    add("--max-tasks", type=positive, metavar="N", help="end with the newest N tasks")
     add(
-        "--jobs", type=_positive, default=os.cpu_count() or 1, metavar="N",
+        "--jobs", type=positive, default=os.cpu_count() or 1, metavar="N",
         help="sandboxes at once (default: this machine's cores)",
     )  # fmt: skip
     add(
-        "--repeats", type=_positive, default=MiningConfig().repeats, metavar="N",
+        "--repeats", type=positive, default=MiningConfig().repeats, metavar="N",
         help="runs without and with the fix each (default %(default)s)",
     )  # fmt: skip
     add("--issues", type=Path, metavar="FILE", help="JSON: number of an issue to its text")
@@ -230,13 +231,6 @@ def _issues(path: Path) -> Mapping[str, str]:
     if not isinstance(read, dict) or not all(isinstance(text, str) for text in read.values()):
         raise UserError(f"--issues {path}: not texts by number: {advice}")
     return {number.lstrip("#"): text for number, text in read.items()}
-
-
-def _positive(word: str) -> int:
-    number = int(word)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{word}: at least 1")
-    return number
 
 
 def _name(word: str) -> str:
