@@ -74,7 +74,9 @@ class Watch:
         message = explain(*error)
         broken = broken_name(test)
         if broken:
-            self.tell(broken=broken, message=message[:MESSAGE])
+            told = str(error[1]).strip().splitlines()  # with a whole trace, when it was an import
+            ends = message if len(told) < 2 else told[0] + "\n" + told[-1]
+            self.tell(broken=broken, message=ends[:MESSAGE])
         else:
             self._end(test, kind, message)
 
