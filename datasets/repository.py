@@ -6,7 +6,6 @@ import hashlib
 import os
 import shutil
 import stat
-import subprocess
 import tempfile
 import time
 import zlib
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from patchgym.sandbox import inspect_diff
+from patchgym.sandbox.host_git import GitFailure, run_git
 
 from .task import Task, TaskError
 
@@ -132,23 +132,11 @@ def _text(data: bytes) -> str:
 def _git(
     repository: Path, environment: Mapping[str, str], *words: str, stdin: bytes = b""
 ) -> bytes:
-    """Run git on a repository that may be anyone's, with nobody's configuration."""
-    command = ["git", "-c", "safe.directory=*", "-c", "core.hooksPath=/dev/null"]
-    command += ["-c", "core.fsmonitor=false"]  # the repository's own would be a program of its
-    command += ["--literal-pathspecs", "-C", str(repository), *words]
-    clean = {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "LC_ALL": "C",
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": os.devnull,
-    }
-    done = subprocess.run(
-        command, env={**clean, **environment}, input=stdin, capture_output=True, check=False
-    )
-    if done.returncode:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise TaskError((lines or ["no reason given"])[0])
-    return done.stdout
+    try:
+        literal = "--literal-pathspecs"
+        return run_git(repository, literal, *words, variables=environment, stdin=stdin)
+    except GitFailure as error:
+        raise TaskError(str(error)) from error
 
 
 def commit_files(files: Mapping[str, str], folder: Path) -> "Repo":

@@ -11,7 +11,6 @@ import io
 import os
 import re
 import shutil
-import subprocess
 import tarfile
 import tempfile
 import threading
@@ -22,9 +21,9 @@ from pathlib import Path
 import anyio.to_thread
 
 from .errors import CheckoutError
+from .host_git import GitFailure, run_git
 
 CACHE_BYTES = 256 << 20
-GIT_LIMIT = 300.0  # seconds for one git command on the host
 FILE_TIME = 1_000_000_000  # every file's mtime; older than the index, or git would distrust it
 BRANCH = "main"
 EXCLUDE = "__pycache__/\n*.pyc\n.pytest_cache/\n"
@@ -173,28 +172,8 @@ def _pack(root: Path) -> bytes:
 
 
 def _git(folder: str, *words: str) -> str:
-    """Run git on the host with nobody's configuration; raises CheckoutError with its complaint."""
-    environment = {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "HOME": folder,
-        "LC_ALL": "C",
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_TERMINAL_PROMPT": "0",
-    }
-    command = ["git", "-c", "safe.directory=*", "-c", "core.hooksPath=/dev/null"]
-    command += ["-c", "core.fsmonitor=false", "-c", f"init.defaultBranch={BRANCH}"]
-    command += ["-C", folder, *words]
+    own = ("-c", f"init.defaultBranch={BRANCH}")
     try:
-        done = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
-            timeout=GIT_LIMIT, check=False, text=True, errors="replace",
-        )  # fmt: skip
-    except FileNotFoundError as problem:
-        raise CheckoutError("git is not installed on the host") from problem
-    except subprocess.TimeoutExpired as problem:
-        raise CheckoutError(f"git {words[0]} took more than {GIT_LIMIT:.0f} s") from problem
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:] or ["no reason given"]
-        raise CheckoutError(f"git {words[-1]} in {folder}: {last[0]}")
-    return done.stdout
+        return run_git(folder, *own, *words, variables={"HOME": folder}).decode("utf-8", "replace")
+    except GitFailure as problem:
+        raise CheckoutError(f"git {words[-1]} in {folder}: {problem.last}") from problem

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
-import signal
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -15,7 +13,6 @@ from typing import Any, Literal
 
 import anyio
 import anyio.to_thread
-from anyio.abc import TaskStatus
 from rich.console import Console
 
 from .config import RunConfig, config_to_toml
@@ -27,6 +24,7 @@ from .report import print_summary, summarize, write_curve
 from .resources import Checked, Resources, open_pool, open_resources
 from .resume import Restored, restore_groups
 from .run_folder import RunFolder, locked
+from .stopping import watch_signals
 from .training import Training
 from .trajectory_store import TrajectoryStore
 
@@ -49,6 +47,11 @@ class _Session:
     refresh: Callable[[], None] = lambda: None
     earlier: dict[str, Any] = field(default_factory=dict)
     """Summary of the run before it was resumed."""
+
+    def stop(self) -> None:
+        """It was asked to end."""
+        self.stopped = True
+        self.progress.enter("stopping: writing a checkpoint (again to leave at once)")
 
 
 def train(config: RunConfig, folder: RunFolder, *, resume: bool) -> int:
@@ -121,7 +124,7 @@ async def _supervise(session: _Session, view: LiveView) -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(_draw, view, lambda: session.refresh())
         with anyio.CancelScope() as work:
-            await group.start(_watch_signals, session, work)
+            await group.start(watch_signals, work, session.stop)
             await _run(session)
         group.cancel_scope.cancel()
 
@@ -131,26 +134,6 @@ async def _draw(view: LiveView, refresh: Callable[[], None]) -> None:
         refresh()
         view.refresh()
         await anyio.sleep(0.5)
-
-
-async def _watch_signals(
-    session: _Session,
-    work: anyio.CancelScope,
-    *,
-    task_status: TaskStatus[None],
-) -> None:
-    """First SIGINT or SIGTERM: stop in order. A second one: leave at once.
-
-    Leaving at once still leaves no container: each ends when its attach stream closes.
-    """
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        task_status.started()
-        async for _ in signals:
-            if session.stopped:
-                os._exit(130)
-            session.stopped = True
-            session.progress.enter("stopping: writing a checkpoint (again to leave at once)")
-            work.cancel()
 
 
 async def _run(session: _Session) -> None:

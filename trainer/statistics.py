@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from patchgym.rewards.evaluation.report import percentile as nearest_rank
 from patchgym.sandbox.testing.report import wilson
 
 
@@ -59,7 +60,5 @@ def pass_rate(outcomes: Mapping[str, Sequence[bool]]) -> PassRate:
 
 def percentile(values: Sequence[float], share: float) -> float:
     """The nearest-rank percentile; nan without values."""
-    if not values:
-        return math.nan
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, math.ceil(share * len(ordered)) - 1))]
+    found = nearest_rank(values, share)
+    return math.nan if found is None else found

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from patchgym.sandbox.host_git import GitFailure, run_git
 
 from .base import Unusable
 
@@ -106,21 +106,7 @@ class _GitError(Unusable):
 def _git(
     repository: Path, *words: str, variables: Mapping[str, str] | None = None, stdin: bytes = b""
 ) -> bytes:
-    """Run git on a repository that may be anyone's, with nobody's configuration."""
-    clean = {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "LC_ALL": "C",
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": os.devnull,
-    }
-    done = subprocess.run(
-        ["git", "-c", "safe.directory=*", "-C", str(repository), *words],
-        env={**clean, **(variables or {})},
-        input=stdin,
-        capture_output=True,
-        check=False,
-    )
-    if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise _GitError((said or ["no reason given"])[0])
-    return done.stdout
+    try:
+        return run_git(repository, *words, variables=variables, stdin=stdin)
+    except GitFailure as error:
+        raise _GitError(str(error)) from error

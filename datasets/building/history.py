@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +10,7 @@ from pathlib import Path
 
 from patchgym.datasets.repository import read_files
 from patchgym.datasets.task import TaskError
+from patchgym.sandbox.host_git import GitFailure, run_git
 
 from .manifests import is_manifest, version_paths
 
@@ -86,20 +85,8 @@ def _date(text: str) -> datetime:
 
 
 def _git(repository: Path, *words: str) -> str:
-    """Run git on a repository that may be anyone's, with nobody's configuration."""
-    command = ["git", "-c", "safe.directory=*", "-c", "core.hooksPath=/dev/null"]
-    command += ["--literal-pathspecs", "-C", str(repository), *words]
-    clean = {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "LC_ALL": "C",
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": os.devnull,
-    }
     try:
-        done = subprocess.run(command, env=clean, capture_output=True, timeout=LIMIT, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise TaskError(f"{repository}: git {words[0]} did not answer: {error}") from error
-    if done.returncode:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise TaskError(f"{repository}: git {words[0]}: {(lines or ['no reason given'])[0]}")
-    return done.stdout.decode("utf-8", "surrogateescape")
+        found = run_git(repository, "--literal-pathspecs", *words, timeout=LIMIT)
+    except GitFailure as error:
+        raise TaskError(f"{repository}: git {words[0]}: {error}") from error
+    return found.decode("utf-8", "surrogateescape")

@@ -6,8 +6,6 @@ one commit without a past. Each bug is another such commit there; nothing leads 
 
 from __future__ import annotations
 
-import os
-import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -16,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchgym.datasets.task import TaskError
+from patchgym.sandbox.host_git import GitFailure, run_git
 
 PERSON = {
     "GIT_AUTHOR_NAME": "patchgym",
@@ -24,6 +23,8 @@ PERSON = {
     "GIT_COMMITTER_EMAIL": "patchgym@localhost",
 }
 MESSAGE = b"Start\n"
+APART = {"GIT_TEMPLATE_DIR": "", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0"}
+"""Git neither writes into what it reads nor fetches what is missing."""
 UNPACKED = 512 << 20  # bytes of an sdist
 
 
@@ -162,25 +163,11 @@ def _commit_tree(repository: Path, tree: str, date: int) -> str:
 def _git(
     folder: Path, *words: str, stdin: bytes = b"", environment: Mapping[str, str] | None = None
 ) -> bytes:
-    """Run git with nobody's configuration; TaskError has its first line of complaint."""
-    command = ["git", "-c", "safe.directory=*", "-c", "core.hooksPath=/dev/null"]
-    command += ["--literal-pathspecs", "-C", str(folder), *words]
-    clean = {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "LC_ALL": "C",
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_TEMPLATE_DIR": "",
-        "GIT_NO_LAZY_FETCH": "1",
-        "GIT_OPTIONAL_LOCKS": "0",
-    }
-    done = subprocess.run(
-        command, env={**clean, **(environment or {})}, input=stdin, capture_output=True, check=False
-    )
-    if done.returncode:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise TaskError(f"{folder}: git: {(lines or ['no reason given'])[0]}")
-    return done.stdout
+    variables = {**APART, **(environment or {})}
+    try:
+        return run_git(folder, "--literal-pathspecs", *words, variables=variables, stdin=stdin)
+    except GitFailure as error:
+        raise TaskError(f"{folder}: git: {error}") from error
 
 
 def _word(data: bytes) -> str:

@@ -9,13 +9,20 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from patchgym.sandbox.host_git import GitFailure, run_git
+
 from .errors import MiningError, MissingObjects
 
-GIT_LIMIT = 300.0  # seconds for one git command
+APART = {
+    "HOME": os.devnull,
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+}
+"""Git neither writes into what it reads, nor fetches what is missing, nor shows one for another."""
 BINARY = "binary-attributes"
 CONFIG = """[core]
 \trepositoryformatversion = 0
@@ -52,7 +59,7 @@ class View:
 
     def git(self, *words: str, stdin: bytes = b"") -> bytes:
         """The output of a git command on it. Raises MiningError, MissingObjects. Blocking."""
-        return run_git(self.folder, *words, stdin=stdin)
+        return ask_git(self.folder, *words, stdin=stdin)
 
     def resolve(self, name: str) -> str | None:
         """Full id of the commit that a branch, tag or id of the repository names."""
@@ -90,7 +97,7 @@ def _places(source: Path) -> tuple[Path, Path]:
     if not source.is_dir():
         raise MiningError(f"{source}: no such folder: name a git repository")
     try:
-        told = run_git(
+        told = ask_git(
             source, "rev-parse", "--path-format=absolute",
             "--git-path", "objects", "--git-path", "shallow",
         )  # fmt: skip
@@ -102,7 +109,7 @@ def _places(source: Path) -> tuple[Path, Path]:
 
 def _make(view: View, objects: Path, shallow: str) -> None:
     folder = view.folder
-    tags = run_git(view.source, "for-each-ref", "--format=%(objectname) %(refname)", "refs/tags")
+    tags = ask_git(view.source, "for-each-ref", "--format=%(objectname) %(refname)", "refs/tags")
     try:
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "objects" / "info").mkdir(parents=True)
@@ -122,14 +129,14 @@ def _make(view: View, objects: Path, shallow: str) -> None:
 def _resolved(source: Path, name: str) -> str | None:
     words = ("rev-parse", "--verify", "-q", "--end-of-options", f"{name}^{{commit}}")
     try:
-        return run_git(source, *words).decode().strip()
+        return ask_git(source, *words).decode().strip()
     except MiningError:
         return None
 
 
 def _origin(source: Path) -> str | None:
     try:
-        address = run_git(source, "config", "--local", "--get", "remote.origin.url")
+        address = ask_git(source, "config", "--local", "--get", "remote.origin.url")
     except MiningError:
         return None
     text = address.decode("utf-8", "replace").strip()
@@ -144,36 +151,14 @@ def _folders(source: Path) -> str:
     return f"{owner or 'local'}/{name.removesuffix('.git') or 'repository'}"
 
 
-def run_git(folder: Path, *words: str, stdin: bytes = b"") -> bytes:
-    """Run git with nobody's configuration. Raises MiningError with its complaint."""
-    environment = {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "HOME": os.devnull,
-        "LC_ALL": "C",
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_CEILING_DIRECTORIES": str(folder.parent),
-        "GIT_NO_LAZY_FETCH": "1",
-        "GIT_NO_REPLACE_OBJECTS": "1",
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_TERMINAL_PROMPT": "0",
-    }
-    command = ["git", "-c", "safe.directory=*", "-c", "core.hooksPath=/dev/null"]
-    command += ["-c", "core.fsmonitor=false", "--literal-pathspecs", "-C", str(folder), *words]
+def ask_git(folder: Path, *words: str, stdin: bytes = b"") -> bytes:
+    """The output of a git command. Raises MiningError with its complaint."""
+    variables = {**APART, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
     try:
-        done = subprocess.run(
-            command, env=environment, input=stdin, capture_output=True,
-            timeout=GIT_LIMIT, check=False,
-        )  # fmt: skip
-    except FileNotFoundError as error:
-        raise MiningError("git is not installed on this machine: install it") from error
-    except subprocess.TimeoutExpired as error:
-        raise MiningError(f"git {words[0]} took more than {GIT_LIMIT:.0f} s in {folder}") from error
-    if done.returncode:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
-        kind = MissingObjects if re.search(_MISSING, lines[0]) else MiningError
-        raise kind(f"git {words[0]} in {folder}: {lines[0]}")
-    return done.stdout
+        return run_git(folder, "--literal-pathspecs", *words, variables=variables, stdin=stdin)
+    except GitFailure as error:
+        kind = MissingObjects if re.search(_MISSING, str(error)) else MiningError
+        raise kind(f"git {words[0]} in {folder}: {error}") from error
 
 
 _MISSING = r"unable to read|bad object|missing|could not (?:get|read) object|promisor|corrupt"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from own_images import own_images
 
 from patchgym.datasets.environment import Environment
 from patchgym.datasets.images import TaskImage, TaskImages, base_tag, image_recipe
@@ -63,16 +64,8 @@ def task(tmp_path: Path) -> Make:
 @pytest.fixture
 def prefix(docker_image: str) -> Iterator[str]:
     """A set of images of this test's own, gone after it."""
-    name = f"patchgym-test-{secrets.token_hex(4)}"
-    yield name
-    label = f"label=patchgym.image.set={name}"
-    form = "{{.Repository}}:{{.Tag}}"
-    listing = ["docker", "images", "--filter", label, "--format", form]
-    left = subprocess.run(listing, check=True, capture_output=True, text=True).stdout.split()
-    for kind in ("patchgym/snapshot:", "patchgym/supervised:", f"{name}/"):
-        for tag in left:
-            if tag.startswith(kind):
-                subprocess.run(["docker", "rmi", tag], check=True, capture_output=True)
+    with own_images() as name:
+        yield name
 
 
 @pytest.fixture

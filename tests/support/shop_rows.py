@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
+from own_images import own_images
 
 from patchgym.datasets.adapters import Imported, Sources, find_format
 from patchgym.datasets.adapters.base import read_all
@@ -179,15 +180,8 @@ def ready(shop: Shop, docker_image: str) -> Iterator[str]:
 @pytest.fixture
 def prefix() -> Iterator[str]:
     """A set of images of this test's own, gone after it."""
-    name = f"patchgym-test-{secrets.token_hex(4)}"
-    yield name
-    form = ("--format", "{{.Repository}}:{{.Tag}}")
-    listing = ["docker", "images", "--filter", f"label=patchgym.image.set={name}", *form]
-    left = subprocess.run(listing, check=True, capture_output=True, text=True).stdout.split()
-    for kind in ("patchgym/snapshot:", "patchgym/supervised:", f"{name}/"):
-        for tag in left:
-            if tag.startswith(kind):
-                subprocess.run(["docker", "rmi", tag], check=True, capture_output=True)
+    with own_images() as name:
+        yield name
 
 
 @pytest.fixture

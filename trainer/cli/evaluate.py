@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,6 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
-from anyio.abc import TaskStatus
 from rich.console import Console
 
 import patchgym
@@ -41,6 +39,7 @@ from patchgym.rewards.evaluation import (
     write_report,
 )
 from patchgym.trainer.errors import UserError
+from patchgym.trainer.stopping import watch_signals
 from patchgym.trainer.task_sets import load_task_set
 
 from .evaluate_table import print_comparison, print_evaluation
@@ -201,33 +200,17 @@ async def _supervise(
     ending: Ending,
 ) -> None:
     """The work beside its signal watch; both end together."""
+
+    def stopping() -> None:
+        ending.stopped = True
+        view.say("stopping (again to leave at once)")
+
     async with anyio.create_task_group() as group:
         with anyio.CancelScope() as work:
-            await group.start(_watch_signals, ending, work, view)
+            await group.start(watch_signals, work, stopping)
             group.start_soon(view.watch)
             await _judge_all(request, known, store, view, ending)
         group.cancel_scope.cancel()
-
-
-async def _watch_signals(
-    ending: Ending,
-    work: anyio.CancelScope,
-    view: EvaluationView,
-    *,
-    task_status: TaskStatus[None],
-) -> None:
-    """First SIGINT or SIGTERM: stop in order. A second one: leave at once.
-
-    Leaving at once still leaves no container: each ends when its attach stream closes.
-    """
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        task_status.started()
-        async for _ in signals:
-            if ending.stopped:
-                os._exit(130)
-            ending.stopped = True
-            view.say("stopping (again to leave at once)")
-            work.cancel()
 
 
 async def _judge_all(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from textwrap import dedent
 
 import anyio.to_thread
 import pytest
+from own_images import own_images
 
 from patchgym.sandbox import BuildAccess, ImageStore
 
@@ -17,16 +17,8 @@ from patchgym.sandbox import BuildAccess, ImageStore
 @pytest.fixture
 def prefix(docker_image: str) -> Iterator[str]:
     """A set of images of this test's own, gone after it."""
-    name = f"patchgym-test-{secrets.token_hex(4)}"
-    yield name
-    label = f"label=patchgym.image.set={name}"
-    form = "{{.Repository}}:{{.Tag}}"
-    listing = ["docker", "images", "--filter", label, "--format", form]
-    left = subprocess.run(listing, check=True, capture_output=True, text=True).stdout.split()
-    for kind in ("patchgym/snapshot:", "patchgym/supervised:", f"{name}/"):
-        for tag in left:
-            if tag.startswith(kind):
-                subprocess.run(["docker", "rmi", tag], check=True, capture_output=True)
+    with own_images() as name:
+        yield name
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import argparse
 import importlib.util
 import json
 import os
-import signal
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -15,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
-from anyio.abc import TaskStatus
 from rich.console import Console
 
 from patchgym.datasets.task import Task, dump_tasks
 from patchgym.trainer.cli.number_words import positive, share
 from patchgym.trainer.errors import UserError
+from patchgym.trainer.stopping import watch_signals
 
 from .inject_view import InjectView, print_injection
 
@@ -118,25 +117,16 @@ async def _supervise(
     known: argparse.Namespace, config: InjectionConfig, view: InjectView, ending: Ending
 ) -> None:
     """The work beside its signal watch; both end together."""
+
+    def stopping() -> None:
+        ending.stopped = True
+        view.say("stopping (again to leave at once)")
+
     async with anyio.create_task_group() as group:
         with anyio.CancelScope() as work:
-            await group.start(_watch_signals, ending, work, view)
+            await group.start(watch_signals, work, stopping)
             ending.injection = await _inject(known, config, view)
         group.cancel_scope.cancel()
-
-
-async def _watch_signals(
-    ending: Ending, work: anyio.CancelScope, view: InjectView, *, task_status: TaskStatus[None]
-) -> None:
-    """First SIGINT or SIGTERM: stop in order. A second one: leave at once."""
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        task_status.started()
-        async for _ in signals:
-            if ending.stopped:
-                os._exit(130)
-            ending.stopped = True
-            view.say("stopping (again to leave at once)")
-            work.cancel()
 
 
 async def _inject(

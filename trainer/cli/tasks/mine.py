@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import re
-import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -15,7 +14,6 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
-from anyio.abc import TaskStatus
 from rich.console import Console
 
 from patchgym.datasets.images import DISK_MIB, MEMORY_MIB, PIDS, TaskImages
@@ -36,6 +34,7 @@ from patchgym.datasets.mining import (
 from patchgym.datasets.recipes import Recipe, load_recipes
 from patchgym.trainer.cli.number_words import positive
 from patchgym.trainer.errors import UserError
+from patchgym.trainer.stopping import watch_signals
 
 from .mine_view import MiningView, print_mined
 
@@ -111,26 +110,17 @@ def _session(run_: _Run, started: float) -> Mined | None:
 
 async def _supervise(run_: _Run) -> None:
     """The work beside its signal watch; both end together."""
+
+    def stopping() -> None:
+        run_.stopped = True
+        run_.view.say("stopping (again to leave at once)")
+
     async with anyio.create_task_group() as group:
         with anyio.CancelScope() as work:
-            await group.start(_watch_signals, run_, work)
+            await group.start(watch_signals, work, stopping)
             group.start_soon(run_.view.watch)
             await _work(run_)
         group.cancel_scope.cancel()
-
-
-async def _watch_signals(
-    run_: _Run, work: anyio.CancelScope, *, task_status: TaskStatus[None]
-) -> None:
-    """First SIGINT or SIGTERM: stop in order. A second one: leave at once."""
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        task_status.started()
-        async for _ in signals:
-            if run_.stopped:
-                os._exit(130)
-            run_.stopped = True
-            run_.view.say("stopping (again to leave at once)")
-            work.cancel()
 
 
 async def _work(run_: _Run) -> None:
