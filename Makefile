@@ -3,7 +3,7 @@
 PYTHON_BIN := .venv/bin
 ARGS ?=
 
-.PHONY: quickstart test check format setup chaos bench-sandbox bench-sampler bench-learner bench-install bench-linting bench-mining bench-injection bench-tampering bench-evaluate bench-quickstart
+.PHONY: quickstart test check format setup vllm chaos bench-sandbox bench-sampler bench-learner bench-install bench-linting bench-mining bench-injection bench-tampering bench-evaluate bench-quickstart
 
 quickstart: setup  ## Train the pretrained model on the bundled repair tasks
 	$(PYTHON_BIN)/patchgym train --config examples/quickstart.toml $(ARGS)
@@ -26,6 +26,9 @@ format: setup
 
 setup:
 	@scripts/setup.sh
+
+vllm: setup  ## vLLM for CPU in .venv-vllm, beside everything else (2.3 GB)
+	@scripts/vllm.sh
 
 bench-sandbox bench-sampler bench-learner bench-install bench-linting bench-mining bench-injection bench-tampering: bench-%: setup
 	$(PYTHON_BIN)/python benchmarks/bench_$*.py $(ARGS)

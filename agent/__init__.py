@@ -1,31 +1,55 @@
 """Agents and environments: how a policy acts on a task, and the record it leaves."""
 
-from .environment import EnvironmentConfig, RepairEnvironment, StepResult
-from .policy import Completion, Policy, SampleRequest
-from .repair import Answer, RepairAgent
-from .rollout import RolloutLimits, rollout, stream_seed
+from .action import Action, Observation, ObservationKind, Opening, ToolCall, ToolSpec
+from .agent import Agent, AgentFactory, Context
+from .environment import Environment
+from .policy import (
+    Completion,
+    CompletionError,
+    Policy,
+    PolicyLoad,
+    SampleRequest,
+    VersionSpan,
+    check_completion,
+)
+from .repair import RepairAgent, RepairConfig, RepairEnvironment
+from .rollout import RolloutLimits, Straggle, rollout, stream_seed
 from .scripted import CharacterTokenizer, ScriptedPolicy
-from .stop_reason import STOP_RULES, StopReason, StopRule, rule_for
-from .trajectory import Observation, Trajectory, Turn
+from .stop_reason import STOP_RULES, FailureKind, StopReason, StopRule, rule_for
+from .trajectory import Segment, Trajectory, Turn
 
 __all__ = [
     "STOP_RULES",
-    "Answer",
+    "Action",
+    "Agent",
+    "AgentFactory",
     "CharacterTokenizer",
     "Completion",
-    "EnvironmentConfig",
+    "CompletionError",
+    "Context",
+    "Environment",
+    "FailureKind",
     "Observation",
+    "ObservationKind",
+    "Opening",
     "Policy",
+    "PolicyLoad",
     "RepairAgent",
+    "RepairConfig",
     "RepairEnvironment",
     "RolloutLimits",
     "SampleRequest",
     "ScriptedPolicy",
-    "StepResult",
+    "Segment",
     "StopReason",
     "StopRule",
+    "Straggle",
+    "ToolCall",
+    "ToolSpec",
     "Trajectory",
     "Turn",
+    "VersionSpan",
+    "check_completion",
     "rollout",
     "rule_for",
     "stream_seed",

@@ -1,33 +1,32 @@
-"""One rollout: turns of policy and environment until the tests pass or the turns run out.
+"""One rollout: turns of policy and environment until the work is done or a limit is met.
 
-    prompt -> sample -> parse -> step -+-> solved | submitted | context_limit
-               ^                       |
-               +------ reply <---------+      any stage may also end it: policy_failed,
-                                              sandbox_failed, deadline
+    open -> sample -> act -> step -+-> solved | submitted | turn_limit | context_limit
+              ^                    |
+              +------ reply <------+      any stage may also end it: policy_failed, sandbox_failed,
+                                          environment_failed, deadline, straggler
 
-A failure inside is data (rule 12): it comes back as a stop reason. Cancellation is re-raised.
+A failure inside is data (rule 12): it comes back as a stop reason. Cancellation is re-raised. What
+the policy sampled is kept as ids and goes back to it as ids; agent and environment see each other
+only through calls and observations.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import anyio
 
-from patchgym.datasets.task import Task
 from patchgym.sandbox import SandboxError
 
-from .environment import RepairEnvironment
-from .policy import Policy, SampleRequest
-from .repair import STOP_TEXTS, RepairAgent
+from .action import Action, Observation, ToolCall, format_error
+from .agent import Agent, Context
+from .environment import Environment
+from .policy import Completion, Policy, SampleRequest, check_completion
 from .stop_reason import StopReason
 from .trajectory import Trajectory, Turn
-
-Stage = Literal["sampling", "tests"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +38,14 @@ class RolloutLimits:
     max_new_tokens: int = 48
     """Sampled ids in one turn."""
     context_tokens: int = 512
-    """Ids in the whole trajectory."""
+    """Ids in the whole trajectory; of one segment, where the agent rewrites its history."""
     seconds: float = 600.0
     """Wall seconds from start to end."""
+    turn_seconds: float = 600.0
+    """Wall seconds to sample one turn."""
+    tool_seconds: float = 600.0
+    """Wall seconds of one tool call, a wait for its sandbox included; tools have limits of their
+    own below this one, and a call that passes it failed with the environment."""
     temperature: float = 1.0
     """Of the sampling distribution; 1 trains on the policy itself."""
 
@@ -52,100 +56,184 @@ def stream_seed(root: int, *path: object) -> int:
     return int.from_bytes(digest, "big") & 0x7FFFFFFF
 
 
+@dataclass(slots=True)
+class Straggle:
+    """A handle on a running rollout: `cancel` ends it as data, with the turns that it has."""
+
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    asked: bool = False
+
+    def cancel(self) -> None:
+        """Stop the rollout; its stop reason will be `straggler`."""
+        self.asked = True
+        self.scope.cancel()
+
+
 async def rollout(
     *,
-    task: Task,
+    task_id: str,
     rollout_id: str,
     seed: int,
-    agent: RepairAgent,
-    environment: RepairEnvironment,
+    agent: Agent,
+    environment: Environment,
     policy: Policy,
     limits: RolloutLimits,
-    on_stage: Callable[[Stage], None] = lambda stage: None,
+    on_stage: Callable[[str], None] = lambda stage: None,
+    earlier: Sequence[Turn] = (),
+    straggle: Straggle | None = None,
 ) -> Trajectory:
-    """Act on `task` until it ends; never raises for what a rollout may meet (see the module)."""
+    """Act on a task until it ends; never raises for what a rollout may meet (see the module).
+
+    `earlier` are the turns of a partial rollout of the same task and seed: their calls are made
+    again without asking the policy, and sampling goes on after them. From the first one on to which
+    the agent or the environment answers differently than it did then, they are let go.
+    """
     started = time.monotonic()
-    turns: list[Turn] = []
-    error = ""
+    act = _Act(rollout_id, seed, agent, environment, policy, limits, on_stage, list(earlier))
+    handle = straggle or Straggle()
     reason: StopReason = "deadline"
+    error = f"not over after {limits.seconds:.0f} s"
+    outcome = b""
     try:
-        with anyio.move_on_after(limits.seconds):
+        with handle.scope, anyio.move_on_after(limits.seconds):
             async with environment:
-                act = _Act(task, rollout_id, seed, agent, environment, policy, limits, on_stage)
-                reason = await act.run(turns)
-    except _PolicyFailure as failure:
-        reason, error = "policy_failed", str(failure)
+                ended = await act.run()
+                outcome = await environment.outcome()
+            reason, error = ended, ""
+        if handle.asked and reason == "deadline":
+            reason, error = "straggler", f"cancelled after {time.monotonic() - started:.0f} s"
+    except _Ended as end:
+        reason, error = end.reason, str(end)
     except SandboxError as failure:
         reason, error = "sandbox_failed", f"{type(failure).__name__}: {failure}"
+    except Exception as failure:  # the boundary where an environment's failures become data
+        reason, error = "environment_failed", f"{type(failure).__name__}: {failure}"
     return Trajectory(
         rollout_id=rollout_id,
-        task_id=task.id,
+        task_id=task_id,
         seed=seed,
-        turns=tuple(turns),
+        turns=tuple(act.turns),
         stop_reason=reason,
+        outcome=outcome,
         error=error,
         seconds=time.monotonic() - started,
+        replayed=act.replayed,
     )
 
 
-class _PolicyFailure(Exception):
-    """The policy raised; carries its words."""
+class _Ended(Exception):
+    """The rollout ends here for `reason`."""
+
+    def __init__(self, reason: StopReason, words: str) -> None:
+        super().__init__(words)
+        self.reason: StopReason = reason
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Act:
-    task: Task
     rollout_id: str
     seed: int
-    agent: RepairAgent
-    environment: RepairEnvironment
+    agent: Agent
+    environment: Environment
     policy: Policy
     limits: RolloutLimits
-    on_stage: Callable[[Stage], None]
+    on_stage: Callable[[str], None]
+    earlier: list[Turn]
+    turns: list[Turn] = field(default_factory=list)
+    replayed: int = 0
 
-    async def run(self, turns: list[Turn]) -> StopReason:
+    async def run(self) -> StopReason:
         """Append turns until an end is reached."""
-        context = self.agent.prompt(self.task, await self.environment.source())
+        limits = self.limits
+        room = limits.context_tokens - limits.max_new_tokens
+        opening = await self.environment.open()
+        context = self.agent.open(opening, self.environment.tools, room=room)
         history: tuple[int, ...] = ()
         while True:
-            history += context
-            if len(history) + self.limits.max_new_tokens > self.limits.context_tokens:
+            history = context.tokens if context.restarts else history + context.tokens
+            if len(history) > room:
                 return "context_limit"
-            turn = await self._turn(len(turns), context, history)
-            turns.append(turn)
-            if turn.observation.done:
-                return "solved"
-            if len(turns) >= self.limits.max_turns:
-                return "submitted"
+            turn = await self._turn(context, history)
+            if turn.done:
+                return "submitted" if turn.handed_in else "solved"
+            if len(self.turns) >= limits.max_turns:
+                return "submitted" if self.environment.answers else "turn_limit"
             history += turn.completion.tokens
-            context = self.agent.reply(turn.completion.tokens[-1], turn.observation)
+            context = self.agent.reply(turn.observations, room=room)
 
-    async def _turn(self, index: int, context: tuple[int, ...], history: tuple[int, ...]) -> Turn:
-        self.on_stage("sampling")
+    async def _turn(self, context: Context, history: tuple[int, ...]) -> Turn:
+        recorded = self._recorded(context)
         started = time.monotonic()
+        completion = await self._sample(history) if recorded is None else recorded.completion
+        sampled = time.monotonic()
+        action = self.agent.act(completion)
+        turn = Turn(
+            context=context.tokens,
+            restarts=context.restarts,
+            completion=completion,
+            text=action.text,
+            calls=action.calls,
+            sample_seconds=sampled - started if recorded is None else recorded.sample_seconds,
+        )
+        # Noted before the environment is asked, so that a failure there loses no sampled id.
+        self.turns.append(turn)
+        observations = await self._observe(action)
+        turn = replace(turn, observations=observations, tool_seconds=time.monotonic() - sampled)
+        self.turns[-1] = turn
+        self._compare(recorded, observations)
+        return turn
+
+    def _recorded(self, context: Context) -> Turn | None:
+        """The turn of an earlier attempt that goes here, while the two are alike."""
+        if not self.earlier:
+            return None
+        turn = self.earlier.pop(0)
+        # A turn without observations was cut off: whether its calls were made isn't known.
+        if turn.context != context.tokens or not turn.observations:
+            self.earlier.clear()
+            return None
+        return turn
+
+    def _compare(self, recorded: Turn | None, observations: tuple[Observation, ...]) -> None:
+        if recorded is None:
+            return
+        self.replayed += 1
+        if [o.text for o in observations] != [o.text for o in recorded.observations]:
+            self.earlier.clear()
+
+    async def _sample(self, history: tuple[int, ...]) -> Completion:
+        self.on_stage("sampling")
+        index, limits = len(self.turns), self.limits
         request = SampleRequest(
             rollout_id=self.rollout_id,
             tokens=history,
-            max_new_tokens=self.limits.max_new_tokens,
-            stop=STOP_TEXTS,
+            max_new_tokens=limits.max_new_tokens,
+            stop=self.agent.stop,
             seed=stream_seed(self.seed, "turn", index),
-            temperature=self.limits.temperature,
+            temperature=limits.temperature,
         )
         try:
-            completion = await self.policy.sample(request)
+            with anyio.move_on_after(limits.turn_seconds):
+                return check_completion(request, await self.policy.sample(request))
         except Exception as failure:  # the boundary where a policy's failures become data
-            raise _PolicyFailure(f"{type(failure).__name__}: {failure}") from failure
-        sampled = time.monotonic()
-        text = self.agent.tokenizer.decode(completion.tokens)
-        answer = self.agent.parse(self.task, text)
-        self.on_stage("tests")
-        result = await self.environment.step(answer)
-        return Turn(
-            context=context,
-            completion=completion,
-            text=text,
-            answer=answer.code,
-            observation=result.observation,
-            diff=result.diff,
-            sample_seconds=sampled - started,
-        )
+            words = f"{type(failure).__name__}: {failure}"
+            raise _Ended("policy_failed", words) from failure
+        raise _Ended("deadline", f"turn {index + 1} was not sampled in {limits.turn_seconds:.0f} s")
+
+    async def _observe(self, action: Action) -> tuple[Observation, ...]:
+        """The environment's answers to the calls, in order, up to one that ends the rollout."""
+        if not action.calls:
+            return (format_error(action.problem),)
+        observations: list[Observation] = []
+        for call in action.calls:
+            self.on_stage(f"tool {call.name}")
+            observations.append(await self._call(call))
+            if observations[-1].done:
+                break
+        return tuple(observations)
+
+    async def _call(self, call: ToolCall) -> Observation:
+        limit = self.limits.tool_seconds
+        with anyio.move_on_after(limit):
+            return await self.environment.step(call)
+        raise _Ended("environment_failed", f"the tool {call.name} did not answer in {limit:.0f} s")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from .policy import Completion, SampleRequest
-from .render import ChatTokenizer
+from .chat.tokenizer import ChatTokenizer
+from .policy import Completion, PolicyLoad, SampleRequest
 
 
 class ScriptedPolicy:
@@ -35,6 +35,10 @@ class ScriptedPolicy:
             finish="eos" if len(cut) == len(ids) else "length",
         )
 
+    def load(self) -> PolicyLoad:
+        """Nothing is ever in line."""
+        return PolicyLoad()
+
 
 class CharacterTokenizer:
     """One id a character, and a chat template in the manner of ChatML: it needs no model."""
@@ -43,6 +47,7 @@ class CharacterTokenizer:
 
     def __init__(self) -> None:
         self.end_of_turn = 1
+        self.end_ids = frozenset({1})
 
     def control_tokens(self) -> Sequence[str]:
         """Spellings of ids 0 and 1."""
@@ -62,13 +67,18 @@ class CharacterTokenizer:
                 text = text[1:]
         return ids
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        """The characters; control tokens are left out."""
-        return "".join(chr(token - 2) for token in tokens if token >= 2)
+    def decode(self, tokens: Sequence[int], *, control: bool = False) -> str:
+        """The characters; control tokens are spelled with `control`, left out without."""
+        shown = self._CONTROL if control else ("", "")
+        return "".join(shown[token] if token < 2 else chr(token - 2) for token in tokens)
 
     def render_chat(
-        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool
+        self,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        add_generation_prompt: bool,
     ) -> str:
-        """`<|im_start|>role, content, <|im_end|>` for each message."""
+        """`<|im_start|>role, content, <|im_end|>` for each message; knows no tools."""
         text = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages)
         return text + ("<|im_start|>assistant\n" if add_generation_prompt else "")

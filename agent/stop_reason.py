@@ -7,6 +7,7 @@ advantage of every sibling.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, get_args
@@ -14,12 +15,18 @@ from typing import Literal, get_args
 StopReason = Literal[
     "solved",
     "submitted",
+    "turn_limit",
     "context_limit",
     "deadline",
+    "straggler",
     "policy_failed",
     "sandbox_failed",
+    "environment_failed",
     "scoring_failed",
 ]
+
+FailureKind = Literal["policy", "sandbox", "environment", "scoring"]
+"""What failures are counted by: each kind has a budget of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,23 +39,54 @@ class StopRule:
     """Its sampled tokens take part in the loss."""
     retried: bool
     """The same member is rolled out again, under a fresh random stream."""
+    refilled: bool
+    """Its rollout slot takes the next piece of work at once, whatever becomes of the group."""
+    scored: bool
+    """A reward worker looks at what it left behind."""
+    failure: FailureKind | None
+    """The budget it is counted against; None for the policy's own doing."""
     meaning: str
     """One line for people."""
 
 
-_LEARNS = {"in_baseline": True, "in_loss": True, "retried": False}
-_FILTERED = {"in_baseline": False, "in_loss": False, "retried": False}
-_INFRA = {"in_baseline": False, "in_loss": False, "retried": True}
+def _rule(
+    meaning: str,
+    *,
+    learns: bool = False,
+    retried: bool = False,
+    failure: FailureKind | None = None,
+) -> StopRule:
+    return StopRule(
+        in_baseline=learns,
+        in_loss=learns,
+        retried=retried,
+        refilled=True,
+        scored=learns,
+        failure=failure,
+        meaning=meaning,
+    )
 
-STOP_RULES = MappingProxyType(
+
+STOP_RULES: Mapping[StopReason, StopRule] = MappingProxyType(
     {
-        "solved": StopRule(**_LEARNS, meaning="the tests passed in the rollout's own sandbox"),
-        "submitted": StopRule(**_LEARNS, meaning="the answer of the last allowed turn"),
-        "context_limit": StopRule(**_FILTERED, meaning="the next turn would not fit the context"),
-        "deadline": StopRule(**_FILTERED, meaning="the rollout's own time limit passed"),
-        "policy_failed": StopRule(**_INFRA, meaning="the sampler failed"),
-        "sandbox_failed": StopRule(**_INFRA, meaning="the sandbox failed, not the command in it"),
-        "scoring_failed": StopRule(**_INFRA, meaning="the score is unknown: its sandbox failed"),
+        "solved": _rule("the tests passed in the rollout's own sandbox", learns=True),
+        "submitted": _rule("handed in, or the answer of the last allowed turn", learns=True),
+        "turn_limit": _rule("the turns ran out in the middle of the work"),
+        "context_limit": _rule("the next turn would not fit the context"),
+        "deadline": _rule("a time limit of the rollout, or of a turn, passed"),
+        "straggler": _rule(
+            "cancelled for its group's sake; resumed as a partial one", retried=True
+        ),
+        "policy_failed": _rule("the sampler failed", retried=True, failure="policy"),
+        "sandbox_failed": _rule(
+            "the sandbox failed, not the command in it", retried=True, failure="sandbox"
+        ),
+        "environment_failed": _rule(
+            "the environment raised, or a tool never answered", retried=True, failure="environment"
+        ),
+        "scoring_failed": _rule(
+            "the score is unknown: its sandbox failed", retried=True, failure="scoring"
+        ),
     }
 )
 

@@ -1,24 +1,34 @@
 """How fast the sampler is, and what continuous batching and the prefix cache are worth.
 
-    python benchmarks/bench_sampler.py [--repeats 3]
+    python benchmarks/bench_sampler.py [--repeats 3] [--vllm]
 
 Each comparison runs its two sides in turn, on the same requests, after one round of each that
 compiles. Lengths are fixed in advance (no end of turn is waited for), so that both sides sample
 exactly the same number of tokens.
+
+The bound: a decoding step reads every weight once, whatever the number of turns in it, so that no
+more than turns x bandwidth / bytes of the weights tokens can come out in a second. The bandwidth is
+measured here, as both cores read a gigabyte. `--vllm` has vLLM on CPU (`make vllm`) do the same.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import statistics
+import subprocess
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
+from pathlib import Path
 
 import anyio
 import numpy as np
+import numpy.typing as npt
 
 from patchgym.agent.policy import SampleRequest
 from patchgym.datasets.cache import cache_dir
@@ -26,6 +36,7 @@ from patchgym.trainer.model import ModelConfig, Tokenizer, ensure_weights, load_
 from patchgym.trainer.model.decoder import Params
 from patchgym.trainer.sampler import JaxSampler, SamplerStatistics
 from patchgym.trainer.sampler_config import SamplerConfig
+from patchgym.trainer.weights import export_folder
 
 Loaded = tuple[ModelConfig, Params, Tokenizer]
 Workload = Callable[[JaxSampler], Awaitable[None]]
@@ -37,17 +48,67 @@ PROMPT_TOKENS = 220
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, add_help=True)
     parser.add_argument("--repeats", type=int, default=3)
-    repeats = parser.parse_args().repeats
+    parser.add_argument("--vllm", action="store_true")
+    known = parser.parse_args()
+    repeats = known.repeats
     config, params, tokenizer = load_model(ensure_weights(cache_dir()))
+    beside = _vllm((config, params, tokenizer)) if known.vllm else {}
     # Without end-of-turn ids a turn is exactly as long as it was asked to be.
     tokenizer.end_ids = frozenset()
-    print("RESULT", json.dumps(anyio.run(_measure, (config, params, tokenizer), repeats)))
+    found = anyio.run(_measure, (config, params, tokenizer), repeats)
+    for key, speed in beside.items():
+        ours = found[f"tokens_per_second_{key}"]
+        assert isinstance(ours, float)
+        found[f"vs_vllm_cpu_{key}"] = round(ours / speed, 3)
+        print(f"vllm, tokens a second at {key:8} {speed:8.1f}")
+    print("RESULT", json.dumps(found))
+
+
+def _vllm(loaded: Loaded) -> dict[str, float]:
+    """Tokens a second of vLLM on CPU, in float32 as ours, by turns at once."""
+    root = Path(__file__).resolve().parent.parent
+    python = root / ".venv-vllm" / "bin" / "python"
+    if not python.exists():
+        raise SystemExit("no .venv-vllm here: run `make vllm` first, or leave --vllm out")
+    with tempfile.TemporaryDirectory() as folder:
+        export_folder(*loaded, Path(folder))
+        words = [str(python), str(root / "benchmarks" / "peers" / "vllm_decode.py"), folder]
+        done = subprocess.run(
+            [*words, "float32", str(PROMPT_TOKENS)], capture_output=True, text=True, check=False
+        )
+    if done.returncode:
+        raise SystemExit(done.stderr[-3000:])
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("INNER ")]
+    speeds: dict[str, float] = json.loads(line.removeprefix("INNER "))
+    return speeds
+
+
+def _bandwidth() -> float:
+    """Bytes a second that all cores together read."""
+    cores = len(os.sched_getaffinity(0))
+    parts = [np.ones(1 << 27, np.float32) for _ in range(cores)]
+
+    def read(part: npt.NDArray[np.float32]) -> float:
+        return float(part.max())
+
+    best = 0.0
+    with ThreadPoolExecutor(cores) as pool:
+        for _ in range(3):
+            start = time.perf_counter()
+            list(pool.map(read, parts))
+            best = max(best, sum(part.nbytes for part in parts) / (time.perf_counter() - start))
+    return best
 
 
 async def _measure(loaded: Loaded, repeats: int) -> dict[str, object]:
     speeds = {f"tokens_per_second_{n}": await _speed(loaded, n) for n in (1, 8, 32)}
     for name, speed in speeds.items():
         print(f"{name:32} {speed:8.1f}")
+    bandwidth = _bandwidth()
+    step = bandwidth / (4 * loaded[0].parameters)
+    bounds = {n: speeds[f"tokens_per_second_{n}"] / (n * step) for n in (1, 8, 32)}
+    for count, share in bounds.items():
+        print(f"share_of_bandwidth_bound_{count:<7} {share:8.3f}")
     prefill = await _prefill_speed(loaded)
     print(f"{'prefill_tokens_per_second':32} {prefill:8.1f}")
     refill = await _compare(loaded, repeats, (_in_batches, 512), (_continuously, 512))
@@ -59,6 +120,8 @@ async def _measure(loaded: Loaded, repeats: int) -> dict[str, object]:
         "prefix_cache": round(statistics.median(cached), 3),
         **{name: round(speed, 1) for name, speed in speeds.items()},
         "prefill_tokens_per_second": round(prefill, 1),
+        "bandwidth_gb_per_second": round(bandwidth / 1e9, 1),
+        **{f"share_of_bandwidth_bound_{n}": round(share, 3) for n, share in bounds.items()},
         "spread": {"continuous_vs_batches": _spread(refill), "prefix_cache": _spread(cached)},
         "versions": {"jax": version("jax"), "python": platform.python_version()},
     }

@@ -17,6 +17,7 @@ VerdictEvidence = Literal[
     "report",
     "junit",
     "log",
+    "answer",
     "empty_patch",
     "patch_refused",
     "tampering",
@@ -34,7 +35,8 @@ class Verdict:
     evidence: VerdictEvidence
     """What the status rests on. `report`, `junit`, `log`: a test report, by its kind, with which
     the exit code agrees; `inconsistent`: it does not. `flaky`: nothing but flaky FAIL_TO_PASS tests
-    stands in the way, so the status is unknown."""
+    stands in the way, so the status is unknown. `answer`: an environment without tests checked what
+    it was given by itself."""
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     """Outcome of every FAIL_TO_PASS and PASS_TO_PASS id; empty when no test ran."""
     messages: Mapping[str, str] = field(default_factory=dict)
@@ -86,6 +88,16 @@ class Reward:
     """Wall seconds from pick-up to finish."""
     shared: bool = False
     """The verdict was taken from an identical patch of the same task."""
+
+    @classmethod
+    def of_answer(
+        cls, value: float, *, resolved: bool, detail: str = "", seconds: float = 0.0
+    ) -> Reward:
+        """The reward of an environment without tests: `value` in [0, 1], checked by itself."""
+        status: VerdictStatus = "resolved" if resolved else "unresolved"
+        verdict = Verdict(status=status, evidence="answer", detail=detail, seconds=seconds)
+        score = Score(name="answer", value=value, weight=1.0, evidence={"detail": detail})
+        return cls(total=value, scores=(score,), verdict=verdict, seconds=seconds)
 
     @property
     def resolved(self) -> bool:

@@ -30,8 +30,8 @@ Ticket = TypeVar("Ticket")
 class ScoreRequest(Generic[Ticket]):
     """One finished rollout to score."""
 
-    task: Task
-    diff: bytes
+    score: Callable[[], Awaitable[Reward]]
+    """Computes the reward."""
     ticket: Ticket
     """Handed back with the reward, untouched."""
 
@@ -95,7 +95,6 @@ class Scorer:
 
 async def run_workers(
     inbox: MemoryObjectReceiveStream[ScoreRequest[Ticket]],
-    scorer: Scorer,
     deliver: Callable[[Ticket, Reward], Awaitable[None]],
     *,
     workers: int,
@@ -105,8 +104,7 @@ async def run_workers(
     async def work(mine: MemoryObjectReceiveStream[ScoreRequest[Ticket]]) -> None:
         async with mine:
             async for request in mine:
-                reward = await scorer.score(request.task, request.diff)
-                await deliver(request.ticket, reward)
+                await deliver(request.ticket, await request.score())
 
     async with inbox, anyio.create_task_group() as group:
         for _ in range(workers):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,3 +47,10 @@ def clean_environment() -> Iterator[dict[str, str]]:
     """An environment for child processes: ours, with nothing that changes what they print."""
     drop = ("PYTHONDONTWRITEBYTECODE", "FORCE_COLOR", "NO_COLOR")
     yield {key: value for key, value in os.environ.items() if key not in drop}
+
+
+@pytest.fixture(scope="session")
+def vllm_python(root: Path) -> Path:
+    """Python of the environment that holds vLLM, set up when it is missing."""
+    subprocess.run([root / "scripts" / "vllm.sh"], check=True, cwd=root)
+    return root / ".venv-vllm" / "bin" / "python"

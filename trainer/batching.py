@@ -43,6 +43,8 @@ class TrainSequence:
     """[n]: natural log of the probability that each masked token was drawn with; 0 elsewhere."""
     advantage: float
     """Advantage relative to the group."""
+    first: bool = True
+    """False for the later segments of a trajectory: it counts as one sequence, however many."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for arrays that differ in length or can't be trained on."""
@@ -100,7 +102,7 @@ class Batch:
     rows: tuple[Row, ...]
     """In the order in which they are trained, which is fixed by the input."""
     sequences: int
-    """Sequences handed over, trained or not; the loss divides by this."""
+    """Trajectories handed over, trained or not; the loss divides by this."""
     flat_tokens: int
     """Tokens of all trained sequences laid out one by one."""
     tree_tokens: int
@@ -146,7 +148,7 @@ def pack(groups: Sequence[Sequence[TrainSequence]], *, row_tokens: Sequence[int]
     rows = min((plan for plan in plans if plan is not None), key=_cost, default=())
     return Batch(
         rows=rows,
-        sequences=sum(len(group) for group in groups),
+        sequences=sum(s.first for group in groups for s in group),
         flat_tokens=sum(len(s.tokens) for group in kept for s in group),
         tree_tokens=sum(row.used for row in rows),
         padded_tokens=sum(len(row.tokens) for row in rows),
@@ -160,7 +162,7 @@ def flat_rows(groups: Sequence[Sequence[TrainSequence]], *, length: int) -> Batc
     rows = tuple(_row([_tree([s])], length) for s in kept)
     return Batch(
         rows=rows,
-        sequences=sum(len(group) for group in groups),
+        sequences=sum(s.first for group in groups for s in group),
         flat_tokens=sum(len(s.tokens) for s in kept),
         tree_tokens=sum(row.used for row in rows),
         padded_tokens=length * len(rows),

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 from patchgym.agent import RolloutLimits
+from patchgym.agent.scaffolds import ScaffoldConfig
 from patchgym.rewards import RewardConfig
 
 from .errors import ConfigError
+from .failures import FailureBudgets
 from .learner_config import LearnerConfig
 from .sampler_config import SamplerConfig
 
@@ -34,6 +36,8 @@ class RunSection:
     """Runs are kept in folders below this one."""
     name: str = ""
     """Folder name; empty derives one from the time."""
+    stall_limit: float = 120.0
+    """Seconds without any progress after which the watchdog writes down what waits for what."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +62,38 @@ class TasksSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentSection:
+    """What rollouts act in."""
+
+    use: str = "repair"
+    """`repair` (one function, whole answers), `repository` (a sandbox with tools), or a factory of
+    your own as `module:name` or `file.py:name`: see docs/agents.md."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Handed to a factory of your own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySection:
+    """What samples."""
+
+    use: str = "embedded"
+    """`embedded` (the JAX sampler), `vllm` (an engine in this process), or vLLM servers as
+    `vllm:http://HOST:PORT`, several after commas: see docs/policies.md."""
+    weights_folder: str = "/dev/shm"
+    """Where new weights are laid down for servers; they must see it under the same path."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSection(ScaffoldConfig):
+    """How the model's text becomes actions."""
+
+    scaffold: str = "auto"
+    """`repair`, `tools` (tool calls in the model's own format), `bash` (a shell and nothing else),
+    or a factory of your own as `module:name` or `file.py:name`; `auto` is `repair` for the repair
+    environment and `tools` for any other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSection:
     """The pool."""
 
@@ -68,7 +104,9 @@ class SandboxSection:
     memory_mib: int = 256
     """Memory limit of a sandbox, MiB."""
     tests_timeout: float = 10.0
-    """Seconds a test run may take."""
+    """Seconds a test run may take; a task's environment has a limit of its own."""
+    command_timeout: float = 120.0
+    """Seconds a shell command of an agent may take."""
     lease_timeout: float = 120.0
     """Seconds to wait for a sandbox before it counts as an infrastructure failure."""
 
@@ -82,7 +120,18 @@ class GroupSection:
     per_step: int = 4
     """Groups in an optimizer update."""
     max_staleness: int = 1
-    """Learner's version minus a trajectory's oldest version, at most, when it is trained."""
+    """Learner's version minus a trajectory's oldest version, at most, when it is trained; 0 is
+    on-policy training: rollouts wait for the weights of every step."""
+    asynchronous: bool = False
+    """Rollouts never wait for the learner while the queue has room: groups that turn out too stale
+    when they are to be trained are dropped. Otherwise one opens only where it surely is in time."""
+    spare: int = 0
+    """Members more than `size`: the first to finish make the group. Favours short rollouts."""
+    quorum: int = 0
+    """With `straggler_seconds`: a group with this many members that count does not wait for those
+    that have been under way for longer; 0 always waits."""
+    straggler_seconds: float = 0.0
+    """Seconds after which a rollout is a straggler; 0: none ever is."""
     estimator: Literal["rloo", "grpo", "dr_grpo"] = "rloo"
     """How a reward becomes an advantage: see docs/learner.md."""
     wait_limit: float = 900.0
@@ -97,8 +146,6 @@ class RolloutSection(RolloutLimits):
     """Rollouts at once."""
     retries: int = 2
     """Fresh attempts of a member after an infrastructure failure."""
-    failure_budget: float = 0.3
-    """Share of the last 50 rollouts that may fail by infrastructure before the run stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,8 +190,12 @@ class RunConfig:
     run: RunSection = field(default_factory=RunSection)
     model: ModelSection = field(default_factory=ModelSection)
     tasks: TasksSection = field(default_factory=TasksSection)
+    environment: EnvironmentSection = field(default_factory=EnvironmentSection)
+    agent: AgentSection = field(default_factory=AgentSection)
+    policy: PolicySection = field(default_factory=PolicySection)
     sandbox: SandboxSection = field(default_factory=SandboxSection)
     rollout: RolloutSection = field(default_factory=RolloutSection)
+    failures: FailureBudgets = field(default_factory=FailureBudgets)
     group: GroupSection = field(default_factory=GroupSection)
     scoring: ScoringSection = field(default_factory=ScoringSection)
     reward: RewardConfig = field(default_factory=RewardConfig)
@@ -162,6 +213,7 @@ class RunConfig:
             self.group.max_staleness,
             "0 to 2: clipped surrogates are unstable past it",
         )
+        self._check_groups()
         _require(0 <= self.tasks.revisit <= 1, "tasks.revisit", self.tasks.revisit, "0 to 1")
         _require(self.run.steps >= 1, "run.steps", self.run.steps, "at least 1")
         _require(self.sandbox.slots >= 1, "sandbox.slots", self.sandbox.slots, "at least 1")
@@ -169,6 +221,27 @@ class RunConfig:
         _require(self.scoring.workers >= 1, "scoring.workers", self.scoring.workers, "at least 1")
         _require(self.checkpoint.every >= 1, "checkpoint.every", self.checkpoint.every, "> 0")
         _require(self.checkpoint.keep >= 1, "checkpoint.keep", self.checkpoint.keep, "> 0")
+
+    def _check_groups(self) -> None:
+        use = self.policy.use
+        known = use in ("embedded", "vllm") or use.startswith(("vllm:http://", "vllm:https://"))
+        _require(known, "policy.use", use, "embedded, vllm, or vllm:http://HOST:PORT")
+        group = self.group
+        _require(
+            group.max_staleness > 0 or not group.asynchronous,
+            "group.asynchronous",
+            group.asynchronous,
+            "false with group.max_staleness = 0: whatever ran ahead would be too stale",
+        )
+        _require(group.spare >= 0, "group.spare", group.spare, "at least 0")
+        _require(0 <= group.quorum <= group.size, "group.quorum", group.quorum, "0 to group.size")
+        _require(
+            (group.quorum > 0) == (group.straggler_seconds > 0),
+            "group.straggler_seconds",
+            group.straggler_seconds,
+            "set together with group.quorum: one has no effect without the other",
+        )
+        _require(self.run.stall_limit > 0, "run.stall_limit", self.run.stall_limit, "above 0")
 
 
 def _require(good: bool, key: str, value: object, wanted: str) -> None:

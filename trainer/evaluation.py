@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 
 from patchgym.agent import Trajectory
-from patchgym.datasets.task import Task
 from patchgym.rewards import Reward
 
 from .config import EvaluationSection
+from .domain import Problem
 from .group import WorkItem
 from .pipeline import Pipeline
 from .sources import ListSource
@@ -20,7 +20,7 @@ Keep = Callable[[str, WorkItem, Trajectory, Reward], Awaitable[None]]
 
 async def evaluate(
     name: str,
-    tasks: Sequence[Task],
+    tasks: Sequence[Problem],
     pipeline: Pipeline,
     config: EvaluationSection,
     *,

@@ -15,9 +15,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from patchgym.agent import Trajectory, rule_for, stream_seed
-from patchgym.datasets.task import Task
+from patchgym.agent import Trajectory, Turn, rule_for, stream_seed
 from patchgym.rewards import Reward
+
+from .domain import Problem
+
+MAX_PARTS = 3
+"""How often one member may be cancelled and go on as a partial rollout."""
 
 DropReason = Literal["no_spread", "too_few", "stale"]
 
@@ -70,23 +74,39 @@ class WorkItem:
 
     rollout_id: str
     group_id: str
-    task: Task
+    task: Problem
     member: int
     attempt: int
     seed: int
     number: int = -1
     """The group's number; -1 outside training."""
+    part: int = 0
+    """How often this rollout was cancelled as a straggler before."""
+    earlier: tuple[Turn, ...] = ()
+    """Turns of the part before, to go on from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Todo:
+    member: int
+    attempt: int = 0
+    part: int = 0
+    earlier: tuple[Turn, ...] = ()
 
 
 @dataclass(slots=True)
 class _Open:
     group_id: str
     number: int
-    task: Task
-    todo: list[tuple[int, int]]
-    """(member, attempt) pairs not handed out yet."""
-    out: int = 0
+    task: Problem
+    todo: deque[_Todo]
+    out: dict[int, str] = field(default_factory=dict)
+    """Rollout ids by member."""
     members: dict[int, Member] = field(default_factory=dict)
+
+    def counted(self) -> int:
+        """Members back that count in the baseline."""
+        return sum(member.in_baseline for member in self.members.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,16 +119,32 @@ class BookState:
     dropped: dict[str, int]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """An open group and the rollouts that it waits for."""
+
+    group_id: str
+    task_id: str
+    number: int
+    rollouts: tuple[str, ...]
+
+
 class GroupBook:
-    """Decides what is rolled out next, and when a group is whole."""
+    """Decides what is rolled out next, and when a group is whole.
+
+    A group is whole when `size` members that count are back, or when all are. With `spare` members
+    more are rolled out than needed and the first to finish make the group; what is still out then
+    is left over (`leftover`). That favours short rollouts, which is why it is off by default.
+    """
 
     def __init__(
         self,
-        tasks: Callable[[int], Task],
+        tasks: Callable[[int], Problem],
         *,
         size: int,
         seed: int,
         retries: int,
+        spare: int = 0,
         reopen: Sequence[int] = (),
         first_number: int = 0,
         already: int = 0,
@@ -117,13 +153,17 @@ class GroupBook:
         `first_number` on; `already` counts groups that are ready or trained."""
         self._tasks = tasks
         self._size = size
+        self._spare = spare
         self._seed = seed
         self._retries = retries
         self._numbers = deque(reopen)
         self._next_number = first_number
         self._groups: dict[str, _Open] = {}
         self._finished = already
+        self._leftover: list[str] = []
         self.dropped: Counter[DropReason] = Counter()
+        self.identical = 0
+        """Groups so far whose members all sampled the very same ids."""
 
     def next_item(self, allowance: int) -> WorkItem | None:
         """The next rollout; opens a group only while fewer than `allowance` live ones exist."""
@@ -138,35 +178,48 @@ class GroupBook:
             number = self._next_number
             self._next_number += 1
         group_id = f"g{number:05d}"
-        todo = [(member, 0) for member in range(self._size)]
+        todo = deque(_Todo(member=member) for member in range(self._size + self._spare))
         group = _Open(group_id, number, self._tasks(number), todo)
         self._groups[group_id] = group
         return self._hand_out(group)
 
     def finish(self, item: WorkItem, member: Member) -> Group | DropReason | None:
         """Take a scored rollout back: a whole group, the reason it is dropped, or None."""
-        group = self._groups[item.group_id]
-        group.out -= 1
-        retried = rule_for(member.trajectory.stop_reason).retried
-        if retried and item.attempt < self._retries:
-            group.todo.append((item.member, item.attempt + 1))
+        group = self._groups.get(item.group_id)
+        if group is None:
+            return None  # a spare one: its group was whole without it
+        del group.out[item.member]
+        again = self._again(item, member)
+        if again is not None:
+            group.todo.append(again)
             return None
         group.members[item.member] = member
-        if group.todo or group.out:
+        if group.counted() < self._size and (group.todo or group.out):
             return None
-        del self._groups[item.group_id]
-        whole = Group(
-            group_id=group.group_id,
-            task_id=group.task.id,
-            number=group.number,
-            members=tuple(group.members[index] for index in sorted(group.members)),
-        )
-        reason = drop_reason(whole)
-        if reason is None:
-            self._finished += 1
-            return whole
-        self.dropped[reason] += 1
-        return reason
+        return self._close(group)
+
+    def close_early(self, group_id: str) -> Group | DropReason | None:
+        """Make do with the members that a group has; what is out is left over."""
+        group = self._groups.get(group_id)
+        return None if group is None else self._close(group)
+
+    def leftover(self) -> list[str]:
+        """Rollouts that no group waits for any more, to be cancelled; each is told once."""
+        left, self._leftover = self._leftover, []
+        return left
+
+    def waiting(self, quorum: int) -> list[Waiting]:
+        """Groups with `quorum` counted members that wait for nothing but rollouts under way."""
+        return [
+            Waiting(
+                group_id=group.group_id,
+                task_id=group.task.id,
+                number=group.number,
+                rollouts=tuple(group.out.values()),
+            )
+            for group in self._groups.values()
+            if group.out and not group.todo and group.counted() >= quorum
+        ]
 
     def went_stale(self) -> None:
         """A finished group was thrown away when it was to be trained: open another instead."""
@@ -182,19 +235,54 @@ class GroupBook:
             dropped={str(reason): count for reason, count in self.dropped.items()},
         )
 
+    def _again(self, item: WorkItem, member: Member) -> _Todo | None:
+        """The same member once more, where the table of stop reasons says so."""
+        trajectory = member.trajectory
+        if trajectory.stop_reason == "straggler" and item.part < MAX_PARTS:
+            return _Todo(
+                member=item.member,
+                attempt=item.attempt,
+                part=item.part + 1,
+                earlier=trajectory.turns,
+            )
+        if rule_for(trajectory.stop_reason).retried and item.attempt < self._retries:
+            return _Todo(member=item.member, attempt=item.attempt + 1)
+        return None
+
+    def _close(self, group: _Open) -> Group | DropReason:
+        del self._groups[group.group_id]
+        self._leftover.extend(group.out.values())
+        whole = Group(
+            group_id=group.group_id,
+            task_id=group.task.id,
+            number=group.number,
+            members=tuple(group.members[index] for index in sorted(group.members)),
+        )
+        self.identical += identical(whole)
+        reason = drop_reason(whole)
+        if reason is None:
+            self._finished += 1
+            return whole
+        self.dropped[reason] += 1
+        return reason
+
     def _hand_out(self, group: _Open) -> WorkItem:
-        member, attempt = group.todo.pop(0)
-        group.out += 1
-        suffix = f"-retry{attempt}" if attempt else ""
-        return WorkItem(
-            rollout_id=f"{group.group_id}-m{member}{suffix}",
+        todo = group.todo.popleft()
+        suffix = f"-retry{todo.attempt}" if todo.attempt else ""
+        suffix += f"-part{todo.part}" if todo.part else ""
+        item = WorkItem(
+            rollout_id=f"{group.group_id}-m{todo.member}{suffix}",
             group_id=group.group_id,
             task=group.task,
-            member=member,
-            attempt=attempt,
+            member=todo.member,
+            attempt=todo.attempt,
             number=group.number,
-            seed=stream_seed(self._seed, group.number, member, attempt),
+            seed=stream_seed(self._seed, group.number, todo.member, todo.attempt),
+            part=todo.part,
+            earlier=todo.earlier,
         )
+        group.out[todo.member] = item.rollout_id
+        return item
 
 
 def drop_reason(group: Group) -> DropReason | None:
@@ -205,6 +293,16 @@ def drop_reason(group: Group) -> DropReason | None:
     if max(rewards) - min(rewards) < 1e-9:
         return "no_spread"
     return None
+
+
+def identical(group: Group) -> bool:
+    """All members that count sampled the very same ids: no gradient can come of that."""
+    given = [
+        tuple(turn.completion.tokens for turn in member.trajectory.turns)
+        for member in group.members
+        if member.in_baseline
+    ]
+    return len(given) > 1 and len(set(given)) == 1
 
 
 def allowance(step: int, steps: int, per_step: int, max_staleness: int) -> int:

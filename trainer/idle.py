@@ -27,10 +27,13 @@ class StageBoard:
         self._counts: Counter[str] = Counter()
         self._shares: dict[str, float] = {}
         self._last = clock()
+        self.moves = 0
+        """Changes so far: while it stands still, no rollout gets anywhere."""
 
     def move(self, rollout_id: str, stage: str) -> None:
         """Put a rollout into `stage`."""
         self._integrate()
+        self.moves += 1
         if rollout_id in self._stages:
             self._counts[self._stages[rollout_id][0]] -= 1
         self._stages[rollout_id] = (stage, self._clock())
@@ -39,6 +42,7 @@ class StageBoard:
     def leave(self, rollout_id: str) -> None:
         """The rollout is over."""
         self._integrate()
+        self.moves += 1
         stage, _ = self._stages.pop(rollout_id)
         self._counts[stage] -= 1
 
@@ -50,6 +54,17 @@ class StageBoard:
         """Seconds so far, split over stages; they sum to the time since the board was made."""
         self._integrate()
         return dict(self._shares)
+
+    def listing(self, most: int = 20) -> str:
+        """The rollouts that have been longest in their stages, a line each."""
+        now = self._clock()
+        ordered = sorted(self._stages.items(), key=lambda item: item[1][1])
+        lines = [
+            f"{name} in {stage} since {now - at:.0f} s" for name, (stage, at) in ordered[:most]
+        ]
+        if len(ordered) > most:
+            lines.append(f"and {len(ordered) - most} more")
+        return "\n".join(lines) or NOTHING
 
     def oldest(self) -> str:
         """The rollout that has been longest in its stage, in words."""

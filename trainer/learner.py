@@ -59,8 +59,12 @@ class StepReport:
     mismatch_kl: float
     """Nats a token, estimate of KL(sampler || learner). At staleness 0 anything above about 1e-3
     means that sampler and learner don't hold the same weights."""
+    mismatch_mean: float
+    """Nats: mean of |learner's - sampler's log-probability| over the loss tokens."""
+    mismatch_max: float
+    """Nats: the largest of these differences."""
     sequences: int
-    """Sequences handed over."""
+    """Trajectories handed over."""
     loss_tokens: int
     """Masked tokens trained on."""
     flat_tokens: int
@@ -194,7 +198,9 @@ class Learner:
             gradient, added = _add_row(self._config, self._model, params, gradient, _arrays(row))
             # Waiting here keeps one row's activations in memory, not several.
             sums.append(np.asarray(jax.device_get(added), np.float64))
-        return TokenSums(*np.sum(sums, axis=0)), gradient
+        total = TokenSums(*np.sum(sums, axis=0))
+        place = TokenSums._fields.index("largest")
+        return total._replace(largest=np.max([row[place] for row in sums])), gradient
 
     def _step(self, batch: Batch, gradient: Params, loss: float) -> tuple[float, str]:
         """Apply the gradient; returns its norm, and the reason when it was not applied."""
@@ -328,6 +334,8 @@ def _report(batch: Batch, sums: TokenSums, **values: Any) -> StepReport:
         mean_ratio=float(sums.ratio) / tokens,
         clipped_fraction=float(sums.clipped) / tokens,
         mismatch_kl=float(sums.mismatch_kl) / tokens,
+        mismatch_mean=float(sums.difference) / tokens,
+        mismatch_max=float(sums.largest),
         sequences=batch.sequences,
         loss_tokens=batch.loss_tokens,
         flat_tokens=batch.flat_tokens,

@@ -25,6 +25,8 @@ class LearnerConfig:
     """A positive advantage stops pushing above the ratio 1 + clip_high (DAPO's clip-higher)."""
     ratio_cap: float = 2.0
     """Importance weights are truncated here, token by token (truncated importance sampling)."""
+    mismatch_limit: float = 0.1
+    """Nats a token: an alarm is given when sampler and learner differ by more, on average."""
     length_normalizer: int = 128
     """Tokens: the loss is the token sum over (sequences x this); use the sampled-token limit."""
     row_tokens: tuple[int, ...] = (256, 384, 512, 640, 768, 1024)
@@ -43,6 +45,7 @@ class LearnerConfig:
             "clip_low": 0 <= self.clip_low < 1,
             "clip_high": self.clip_high >= 0,
             "ratio_cap": self.ratio_cap >= 1,
+            "mismatch_limit": self.mismatch_limit > 0,
             "length_normalizer": self.length_normalizer > 0,
             "row_tokens": bool(rows) and rows[0] > 0 and list(rows) == sorted(set(rows)),
         }

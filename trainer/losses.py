@@ -49,6 +49,10 @@ class TokenSums(NamedTuple):
     """Tokens whose gradient the clip removed."""
     mismatch_kl: jax.Array
     """Nats: estimate of KL(sampler || learner), r - 1 - log r, never negative."""
+    difference: jax.Array
+    """Nats: sum of |learner's - sampler's log-probability|."""
+    largest: jax.Array
+    """Nats: the largest such difference; not a sum, rows take the maximum."""
     tokens: jax.Array
 
 
@@ -119,6 +123,8 @@ def token_sums(
         ratio=total(ratio),
         clipped=total(cut.astype(jnp.float32)),
         mismatch_kl=total(jnp.expm1(log_ratio) - log_ratio),
+        difference=total(jnp.abs(log_ratio)),
+        largest=jnp.max(jnp.abs(log_ratio), initial=0.0),
         tokens=jnp.sum(sharing),
     )
 

@@ -2,40 +2,38 @@
 
 source.next() -> slot x N: rollout -> (bounded) -> scorer x M -> deliver(item, rollout)
 
-A slot     waits for the source (backpressure), the policy and a sandbox; it is refilled the
-           moment it frees, never for a batch.
-A scorer   waits for a sandbox.
+A slot     waits for admission, the source (backpressure), the policy and a sandbox; it is refilled
+           the moment it frees, never for a batch.
+A scorer   waits for what scoring needs: a sandbox, mostly.
 The source decides what comes next, and blocks while nothing may start.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
 from patchgym.agent import (
-    EnvironmentConfig,
+    AgentFactory,
     Policy,
-    RepairAgent,
-    RepairEnvironment,
     RolloutLimits,
+    Straggle,
     Trajectory,
     rollout,
     rule_for,
 )
-from patchgym.datasets.task import Task
-from patchgym.rewards import Reward, RewardConfig, Scorer, ScoreRequest, Verdict, run_workers
-from patchgym.sandbox import Pool, Sandbox
+from patchgym.rewards import Reward, ScoreRequest, Verdict, run_workers
 
-from .config import SandboxSection, ScoringSection
+from .admission import Admission
+from .config import ScoringSection
+from .domain import Domain
 from .group import WorkItem
 from .idle import StageBoard
 
@@ -55,31 +53,37 @@ class PipelineParts:
     """What the pipeline works with."""
 
     policy: Policy
-    agent: RepairAgent
-    pool: Pool
-    judge: Callable[[Task, bytes], Awaitable[Verdict]]
-    repositories: Path
-    """Folder of the materialized bundled repositories."""
+    agents: AgentFactory
+    domain: Domain
     board: StageBoard
+    admission: Admission
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flight:
+    """A rollout under way."""
+
+    item: WorkItem
+    straggle: Straggle
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        """Wall seconds so far."""
+        return time.monotonic() - self.started
 
 
 class Pipeline:
     """Runs rollouts from a source and delivers them scored."""
 
     def __init__(
-        self,
-        parts: PipelineParts,
-        *,
-        limits: RolloutLimits,
-        sandbox: SandboxSection,
-        scoring: ScoringSection,
-        reward: RewardConfig,
+        self, parts: PipelineParts, *, limits: RolloutLimits, scoring: ScoringSection
     ) -> None:
         self._parts = parts
         self._limits = limits
-        self._sandbox = sandbox
         self._scoring = scoring
-        self.scorer = Scorer(parts.judge, reward, deadline=scoring.deadline)
+        self._flights: dict[str, Flight] = {}
+        self._flown = 0.0
 
     async def run(self, source: Source, deliver: Deliver, *, slots: int) -> None:
         """Run until the source has no more work and everything is delivered."""
@@ -87,7 +91,7 @@ class Pipeline:
 
         async def hand_over(ticket: Ticket, reward: Reward) -> None:
             trajectory = ticket.trajectory
-            if reward.total is None and trajectory.stop_reason in ("solved", "submitted"):
+            if reward.total is None and rule_for(trajectory.stop_reason).scored:
                 trajectory = dataclasses.replace(
                     trajectory, stop_reason="scoring_failed", error=reward.verdict.detail
                 )
@@ -96,56 +100,83 @@ class Pipeline:
 
         async with anyio.create_task_group() as group:
             group.start_soon(
-                partial(run_workers, workers=self._scoring.workers),
-                receive,
-                self.scorer,
-                hand_over,
+                partial(run_workers, workers=self._scoring.workers), receive, hand_over
             )
+            watch = anyio.CancelScope()
+            group.start_soon(self._admit, watch)
             async with send, anyio.create_task_group() as rollouts:
-                for _ in range(slots):
-                    rollouts.start_soon(self._slot, source, send.clone(), hand_over)
+                for slot in range(slots):
+                    rollouts.start_soon(self._slot, slot, source, send.clone(), hand_over)
+            watch.cancel()
+
+    def flights(self) -> list[Flight]:
+        """Rollouts under way, the oldest first."""
+        return list(self._flights.values())
+
+    @property
+    def slot_seconds(self) -> float:
+        """Seconds that slots had a rollout in them, summed over slots, since the start."""
+        return self._flown + sum(flight.seconds for flight in self._flights.values())
+
+    def cancel(self, rollout_id: str) -> None:
+        """End a rollout as a straggler, if it is still under way."""
+        flight = self._flights.get(rollout_id)
+        if flight is not None:
+            flight.straggle.cancel()
+
+    async def _admit(self, scope: anyio.CancelScope) -> None:
+        """Follow the policy's load; past the limit the youngest rollouts go, they lose least."""
+        admission = self._parts.admission
+        with scope:
+            while True:
+                await anyio.sleep(admission.interval)
+                admission.follow(self._parts.policy.load(), len(self._flights))
+                for flight in self.flights()[admission.limit :]:
+                    flight.straggle.cancel()
 
     async def _slot(
         self,
+        slot: int,
         source: Source,
         send: MemoryObjectSendStream[ScoreRequest[Ticket]],
         hand_over: Callable[[Ticket, Reward], Awaitable[None]],
     ) -> None:
         async with send:
-            while (item := await source.next()) is not None:
+            while True:
+                await self._parts.admission.permits(slot)
+                item = await source.next()
+                if item is None:
+                    return
                 trajectory = await self._act(item)
                 ticket = Ticket(item, trajectory)
-                if not rule_for(trajectory.stop_reason).in_baseline:
+                if not rule_for(trajectory.stop_reason).scored:
                     await hand_over(ticket, unscored(trajectory))
                     continue
                 self._parts.board.move(item.rollout_id, "scoring")
-                await send.send(ScoreRequest(task=item.task, diff=trajectory.diff, ticket=ticket))
+                score = partial(self._parts.domain.score, item.task, trajectory)
+                await send.send(ScoreRequest(score=score, ticket=ticket))
 
     async def _act(self, item: WorkItem) -> Trajectory:
-        parts = self._parts
-        board, name = parts.board, item.rollout_id
-        board.move(name, "sampling")
-        config = EnvironmentConfig(
-            tests_timeout=self._sandbox.tests_timeout, repositories=parts.repositories
-        )
-
-        @asynccontextmanager
-        async def lease() -> AsyncIterator[Sandbox]:
-            board.move(name, "lease wait")
-            async with parts.pool.lease(timeout=self._sandbox.lease_timeout) as sandbox:
-                board.move(name, "tests")
-                yield sandbox
-
-        return await rollout(
-            task=item.task,
-            rollout_id=name,
-            seed=item.seed,
-            agent=parts.agent,
-            environment=RepairEnvironment(item.task, lease, config),
-            policy=parts.policy,
-            limits=self._limits,
-            on_stage=partial(board.move, name),
-        )
+        parts, name = self._parts, item.rollout_id
+        on_stage = partial(parts.board.move, name)
+        on_stage("sampling")
+        flight = self._flights[name] = Flight(item=item, straggle=Straggle())
+        try:
+            return await rollout(
+                task_id=item.task.id,
+                rollout_id=name,
+                seed=item.seed,
+                agent=parts.agents(),
+                environment=parts.domain.environment(item.task, on_stage),
+                policy=parts.policy,
+                limits=self._limits,
+                on_stage=on_stage,
+                earlier=item.earlier,
+                straggle=flight.straggle,
+            )
+        finally:
+            self._flown += flight.seconds
+            del self._flights[name]
 
 
 @dataclass(frozen=True, slots=True)

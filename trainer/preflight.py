@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from patchgym.datasets.task import Task
+from patchgym.datasets.trial import TrialConfig
 from patchgym.datasets.validate import Validation, validate_all
 from patchgym.sandbox import Pool, SandboxError
 
@@ -48,6 +49,7 @@ async def preflight(
     cache: ValidationCache,
     jobs: int,
     progress: Callable[[int, int], None],
+    trials: TrialConfig | None = None,
 ) -> int:
     """Validate what was not validated before; the number validated now.
 
@@ -68,7 +70,7 @@ async def preflight(
             lost.append(validation.reason)
         progress(len(done) + len(bad) + len(lost), len(missing))
 
-    await validate_all(missing, pool, found, jobs=jobs)
+    await validate_all(missing, pool, found, jobs=jobs, config=trials)
     if done:
         cache.add(done, image_id)
     if bad:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
 
 import anyio.to_thread
 
-from patchgym.agent import Trajectory, rule_for
+from patchgym.agent import Trajectory
 from patchgym.rewards import Reward
 
-from .errors import RunStopped
+from .failures import FailureBudgets, FailureWatch
 from .group import Group, WorkItem
 from .ledger import Ledger
 from .trajectory_store import StoredRollout, TrajectoryStore
-
-_BUDGET_WINDOW = 50
-_BUDGET_MINIMUM = 20
 
 
 @dataclass(slots=True)
@@ -34,11 +31,10 @@ class Window:
 class Recorder:
     """One per run."""
 
-    def __init__(self, ledger: Ledger, store: TrajectoryStore, failure_budget: float) -> None:
+    def __init__(self, ledger: Ledger, store: TrajectoryStore, budgets: FailureBudgets) -> None:
         self._ledger = ledger
         self._store = store
-        self._failure_budget = failure_budget
-        self._recent: deque[bool] = deque(maxlen=_BUDGET_WINDOW)
+        self._failures = FailureWatch(budgets)
         self.window = Window()
 
     async def rollout(
@@ -81,7 +77,7 @@ class Recorder:
                     trajectory.rollout_id,
                 ),
             )
-        self._spend(trajectory)
+        self._failures.note(trajectory)
 
     def group(self, group: Group, state: str, **more: object) -> None:
         """Record a group's state."""
@@ -103,16 +99,3 @@ class Recorder:
             window.rewards.append(reward.total)
             window.resolved += reward.resolved
             window.reward_seconds.append(reward.seconds)
-
-    def _spend(self, trajectory: Trajectory) -> None:
-        failed = rule_for(trajectory.stop_reason).retried
-        self._recent.append(failed)
-        if len(self._recent) < _BUDGET_MINIMUM or not failed:
-            return
-        share = sum(self._recent) / len(self._recent)
-        if share > self._failure_budget:
-            raise RunStopped(
-                f"{share:.0%} of the last {len(self._recent)} rollouts failed by infrastructure "
-                f"(rollout.failure_budget is {self._failure_budget:.0%}); the last: "
-                f"{trajectory.stop_reason}: {trajectory.error}; patchgym doctor may say why"
-            )

@@ -41,6 +41,7 @@ def summarize(folder: RunFolder) -> dict[str, Any]:
             },
             "groups": _groups(reader),
             "outcomes": _outcomes(reader),
+            "alarms": _alarms(reader),
             "history": reader.steps(),
             "trajectories": str(folder.trajectories),
             "curve": str(folder.curve) if folder.curve.is_file() else None,
@@ -77,6 +78,22 @@ def _outcomes(reader: LedgerReader) -> dict[str, int]:
     return {row["stop_reason"]: row["n"] for row in reader.rows(sql)}
 
 
+def _alarms(reader: LedgerReader) -> dict[str, Any]:
+    """By kind: how many, and the words of the last; stalls of the whole run count as one kind."""
+    found: dict[str, Any] = {}
+    for row in reader.rows("SELECT kind, detail FROM events ORDER BY time"):
+        detail = json.loads(row["detail"])
+        if row["kind"] == "alarm":
+            kind, words = detail["alarm"], detail["words"]
+        elif row["kind"] == "stalled":
+            first = detail["report"].splitlines()[0]
+            kind, words = "stalled", f"nothing moved for {detail['seconds']:.0f} s: {first}"
+        else:
+            continue
+        found[kind] = {"count": found.get(kind, {"count": 0})["count"] + 1, "last": words}
+    return found
+
+
 def print_summary(summary: dict[str, Any], console: Console) -> None:
     """The summary for people."""
     table = Table(show_header=False, box=None, padding=(0, 2))
@@ -103,6 +120,8 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
     if summary["groups"]["dropped"]:
         table.add_row("dropped", _counts(summary["groups"]["dropped"]))
     table.add_row("rollouts", _counts(summary["outcomes"]))
+    for kind, alarm in summary["alarms"].items():
+        table.add_row(f"[yellow]{kind}[/yellow]", f"{alarm['count']} times; last: {alarm['last']}")
     table.add_row("trajectories", summary["trajectories"])
     if summary["curve"]:
         table.add_row("curve", summary["curve"])

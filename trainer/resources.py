@@ -1,4 +1,4 @@
-"""What a run holds open: the sandbox pool, the sampler, the learner, and its checkpoints."""
+"""What a run holds open: its domain, the sampler, the learner, and its checkpoints."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, cast, get_args
 
 import anyio.lowlevel
 import anyio.to_thread
 
-from patchgym.agent import RepairAgent
-from patchgym.datasets.cache import cache_dir, repositories_dir
-from patchgym.datasets.task import Task
-from patchgym.rewards import JudgeConfig, Verdict, judge
-from patchgym.sandbox import Pool, SandboxSpec, ensure_base
+from patchgym.agent import Agent, AgentFactory, Policy
+from patchgym.agent.chat import ChatTokenizer
+from patchgym.agent.scaffolds import ScaffoldName, make_agent
+from patchgym.datasets.cache import cache_dir
 
+from .admission import Admission
 from .config import RunConfig
-from .errors import RunStopped
+from .domain import Domain, DomainFactory, load_attribute
+from .errors import ConfigError, RunStopped
 from .idle import StageBoard
 from .pipeline import PipelineParts
-from .preflight import ValidationCache, preflight
 from .progress import Progress
+from .repositories import open_repositories
 from .run_folder import RunFolder
-from .task_sets import check_disjoint, check_images, load_task_set
 
 if TYPE_CHECKING:
     from .batching import TrainSequence
@@ -36,34 +36,41 @@ if TYPE_CHECKING:
     from .model.config import ModelConfig
     from .model.decoder import Params
     from .model.tokenizer import Tokenizer
-    from .sampler import JaxSampler
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    """The part that needs no model: a pool, and tasks that were validated in it."""
+class Trainee(Policy, Protocol):
+    """A policy that takes the learner's weights."""
 
-    pool: Pool
-    image: str
-    train: tuple[Task, ...]
-    heldout: tuple[Task, ...]
+    async def publish(self, params: Any, version: int) -> None:
+        """Begin turns on these weights from now on."""
+        ...
+
+    def statistics(self) -> Sampled:
+        """Counts since the start."""
+        ...
+
+
+class Sampled(Protocol):
+    """What a run reads of a policy's statistics."""
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Tokens of all completions so far."""
+        ...
 
 
 @dataclass(slots=True, kw_only=True)
 class Resources:
     """Open for as long as the run lasts."""
 
-    policy: JaxSampler
+    policy: Trainee
     learner: Learner
-    agent: RepairAgent
-    pool: Pool
-    train_tasks: tuple[Task, ...]
-    heldout_tasks: tuple[Task, ...]
-    checkpoints: CheckpointStore
+    agents: AgentFactory
+    domain: Domain
+    checkpoints: CheckpointStore | None
+    """None writes none."""
     stopped: Callable[[], bool]
-    lease_timeout: float
-    tests_timeout: float
-    reruns: int
+    admission: Admission
     board: StageBoard = field(default_factory=StageBoard)
     _saved: int = -1
     _rates: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=20))
@@ -72,11 +79,10 @@ class Resources:
         """What rollouts need."""
         return PipelineParts(
             policy=self.policy,
-            agent=self.agent,
-            pool=self.pool,
-            judge=self._judge,
-            repositories=repositories_dir(),
+            agents=self.agents,
+            domain=self.domain,
             board=self.board,
+            admission=self.admission,
         )
 
     async def train(self, batch: Sequence[Sequence[TrainSequence]]) -> dict[str, object]:
@@ -96,7 +102,7 @@ class Resources:
 
     async def save(self) -> None:
         """Write a checkpoint of the present step, once."""
-        if self._saved == self.learner.step:
+        if self.checkpoints is None or self._saved == self.learner.step:
             return
         await anyio.to_thread.run_sync(self.checkpoints.save, self.learner)
         self._saved = self.learner.step
@@ -107,38 +113,36 @@ class Resources:
         (start, before), (end, now) = self._rates[0], self._rates[-1]
         return (now - before) / (end - start) if end > start else 0.0
 
-    async def _judge(self, task: Task, diff: bytes) -> Verdict:
-        config = JudgeConfig(
-            repositories=repositories_dir(),
-            tests_timeout=self.tests_timeout,
-            lease_timeout=self.lease_timeout,
-            reruns=self.reruns,
-        )
-        return await judge(task, diff, self.pool, config)
+
+async def open_domain(
+    config: RunConfig, progress: Progress, stack: AsyncExitStack
+) -> tuple[Domain, str]:
+    """What the run trains on, and a line about it for people; it closes with `stack`."""
+    use = config.environment.use
+    if use in ("repair", "repository"):
+        repositories = await open_repositories(config, progress, stack)
+        return repositories, f"image {repositories.image}; all tasks valid"
+    progress.enter(f"opening {use}")
+    make: DomainFactory = load_attribute(use, "environment.use")
+    domain: Any = make(config.environment.settings)
+    if hasattr(domain, "__aenter__"):
+        domain = await stack.enter_async_context(domain)
+    return domain, f"environment {use}"
 
 
-async def open_pool(config: RunConfig, progress: Progress, stack: AsyncExitStack) -> Checked:
-    """Image, pool and validated tasks; the pool closes with `stack`."""
-    train, heldout = load_task_set(config.tasks.train), load_task_set(config.tasks.heldout)
-    check_disjoint(train, heldout)
-    progress.enter("preparing the sandbox image")
-    image = config.sandbox.image
-    if image == "auto":
-        image = await ensure_base()
-    check_images((*train, *heldout), image)
-    spec = SandboxSpec(image=image, memory_mib=config.sandbox.memory_mib)
-    progress.enter("filling the sandbox pool")
-    pool = await stack.enter_async_context(Pool(spec, size=config.sandbox.slots))
-    progress.enter("validating tasks: the gold patch passes, the empty patch fails")
-    await preflight(
-        (*train, *heldout),
-        pool,
-        image_id=image,
-        cache=ValidationCache(cache_dir() / "validated.json"),
-        jobs=config.sandbox.slots,
-        progress=progress.advance,
-    )
-    return Checked(pool=pool, image=image, train=train, heldout=heldout)
+def make_agents(config: RunConfig, tokenizer: ChatTokenizer) -> AgentFactory:
+    """What makes the agent of each rollout; ConfigError when the scaffold is unknown."""
+    section = config.agent
+    scaffold = section.scaffold
+    if scaffold == "auto":
+        scaffold = "repair" if config.environment.use == "repair" else "tools"
+    if scaffold in get_args(ScaffoldName):
+        return make_agent(cast(ScaffoldName, scaffold), tokenizer, section)
+    if ":" not in scaffold:
+        known = ", ".join(get_args(ScaffoldName))
+        raise ConfigError(f"agent.scaffold: no scaffold {scaffold!r}: there are {known}")
+    make: Callable[[ChatTokenizer], Agent] = load_attribute(scaffold, "agent.scaffold")
+    return partial(make, tokenizer)
 
 
 def _load_model(name: str) -> tuple[ModelConfig, Params, Tokenizer]:
@@ -173,34 +177,23 @@ async def open_resources(
     stopped: Callable[[], bool],
 ) -> Resources:
     """Everything a run needs, at its first step or at its last checkpoint."""
-    checked = await open_pool(config, progress, stack)
+    domain, _ = await open_domain(config, progress, stack)
     progress.enter("loading the model")
     # JAX takes a second to import: not before it is needed, and never on the event loop.
     model, params, tokenizer = await anyio.to_thread.run_sync(_load_model, config.model.path)
     learner, checkpoints = await anyio.to_thread.run_sync(
         _make_learner, config, folder, model, params, resume
     )
-    from .sampler import JaxSampler
+    from .samplers import open_sampler
 
-    # pyright reaches these classes under two names, `trainer.*` and, by the link, `patchgym.*`.
-    policy = JaxSampler(
-        config.sampler,  # pyright: ignore[reportArgumentType]
-        model,  # pyright: ignore[reportArgumentType]
-        learner.params,
-        tokenizer,  # pyright: ignore[reportArgumentType]
-        version=learner.step,
-    )
-    await stack.enter_async_context(policy)
+    loaded: Any = model, learner.params, tokenizer
+    policy = await open_sampler(config, *loaded, version=learner.step, stack=stack)
     return Resources(
         policy=policy,
         learner=learner,
-        agent=RepairAgent(tokenizer),
-        pool=checked.pool,
-        train_tasks=checked.train,
-        heldout_tasks=checked.heldout,
+        agents=make_agents(config, tokenizer),
+        domain=domain,
         checkpoints=checkpoints,
         stopped=stopped,
-        lease_timeout=config.sandbox.lease_timeout,
-        tests_timeout=config.sandbox.tests_timeout,
-        reruns=config.scoring.reruns,
+        admission=Admission(config.rollout.in_flight),
     )

@@ -16,12 +16,13 @@ import anyio.to_thread
 from rich.console import Console
 
 from .config import RunConfig, config_to_toml
+from .domain import Domain
 from .ledger import Ledger
 from .live import LiveView
 from .progress import Progress
 from .recorder import Recorder
 from .report import print_summary, summarize, write_curve
-from .resources import Checked, Resources, open_pool, open_resources
+from .resources import Resources, open_domain, open_resources
 from .resume import Restored, restore_groups
 from .run_folder import RunFolder, locked
 from .stopping import watch_signals
@@ -98,20 +99,20 @@ def dry_run(config: RunConfig) -> int:
 
 
 async def _dry_run(config: RunConfig, progress: Progress, view: LiveView) -> list[str]:
-    found: list[Checked] = []
+    found: list[tuple[Domain, str]] = []
     async with anyio.create_task_group() as group:
         group.start_soon(_draw, view, lambda: None)
         async with AsyncExitStack() as stack:
-            found.append(await open_pool(config, progress, stack))
+            found.append(await open_domain(config, progress, stack))
         group.cancel_scope.cancel()
-    checked = found[0]
+    domain, words = found[0]
     steps, group_section = config.run.steps, config.group
     rollouts = steps * group_section.per_step * group_section.size
-    held_out = 2 * len(checked.heldout) * config.evaluation.samples
+    held_out = 2 * len(domain.heldout) * config.evaluation.samples
     turn = config.rollout.max_turns * config.rollout.max_new_tokens
     return [
-        f"image {checked.image}",
-        f"{len(checked.train)} tasks to train on, {len(checked.heldout)} held out, all valid",
+        words,
+        f"{len(domain.train)} tasks to train on, {len(domain.heldout)} held out",
         f"{steps} steps x {group_section.per_step} groups x {group_section.size} rollouts = "
         f"{rollouts}, and {held_out} for evaluation",
         f"at most {(rollouts + held_out) * turn:,} sampled tokens",
@@ -165,7 +166,7 @@ async def _run(session: _Session) -> None:
                     config,
                     resources,
                     ledger=ledger,
-                    recorder=Recorder(ledger, store, config.rollout.failure_budget),
+                    recorder=Recorder(ledger, store, config.failures),
                     progress=progress,
                     restored=restored,
                 )
@@ -186,13 +187,13 @@ async def _stages(
     measure = config.evaluation.samples > 0
     try:
         if measure and resources.learner.step == 0:
-            await training.evaluate("before", resources.heldout_tasks)
+            await training.evaluate("before", resources.domain.heldout)
         elif measure and "before" in session.earlier.get("heldout", {}):
             training.recall("before", session.earlier["heldout"]["before"])
         if resources.learner.step < config.run.steps:
             await training.train()
         if measure:
-            await training.evaluate("after", resources.heldout_tasks)
+            await training.evaluate("after", resources.domain.heldout)
     finally:
         session.progress.listener("writing a checkpoint")
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _STOP_LIMIT) as scope:

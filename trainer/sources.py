@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import anyio
 
 from patchgym.agent import stream_seed
-from patchgym.datasets.task import Task
 
+from .domain import Problem
 from .group import GroupBook, WorkItem
 
 
@@ -32,7 +32,7 @@ class TrainingSource:
         while not self._closed:
             item = self._book.next_item(self._allowance())
             if item is not None:
-                if item.member == 0 and item.attempt == 0:
+                if item.member == item.attempt == item.part == 0:
                     self._on_open(item)
                 return item
             await self._changed.wait()
@@ -52,7 +52,7 @@ class TrainingSource:
 class ListSource:
     """Every task `samples` times, tasks side by side, each with its own random stream."""
 
-    def __init__(self, name: str, tasks: Sequence[Task], *, samples: int, seed: int) -> None:
+    def __init__(self, name: str, tasks: Sequence[Problem], *, samples: int, seed: int) -> None:
         self._items = [
             WorkItem(
                 rollout_id=f"{name}-{index:03d}-s{sample}",

@@ -10,6 +10,7 @@ from pathlib import Path
 from patchgym.agent import stream_seed
 from patchgym.datasets.task import Task, bundled_tasks, load_tasks
 
+from .domain import Problem
 from .errors import ConfigError
 
 
@@ -49,13 +50,13 @@ class EpochOrder:
     A function of (seed, n) alone, so that a resumed run goes on in the same order.
     """
 
-    def __init__(self, tasks: Sequence[Task], seed: int) -> None:
+    def __init__(self, tasks: Sequence[Problem], seed: int) -> None:
         self._tasks = tuple(tasks)
         self._seed = seed
         self._epoch = -1
         self._order: list[int] = []
 
-    def __call__(self, number: int) -> Task:
+    def __call__(self, number: int) -> Problem:
         epoch, place = divmod(number, len(self._tasks))
         if epoch != self._epoch:
             self._order = list(range(len(self._tasks)))
@@ -83,7 +84,7 @@ class RevisitOrder:
     (The idea is prioritized level replay, Jiang et al. 2021; here a spread is what promises gain.)
     """
 
-    def __init__(self, tasks: Sequence[Task], seed: int, share: float) -> None:
+    def __init__(self, tasks: Sequence[Problem], seed: int, share: float) -> None:
         self._by_id = {task.id: task for task in tasks}
         self._turns = EpochOrder(tasks, seed)
         self._turn = 0
@@ -91,9 +92,9 @@ class RevisitOrder:
         self._share = share
         self._waiting: dict[str, None] = {}
         """Ids of tasks to go back to, the longest not visited first."""
-        self._known: dict[int, Task] = {}
+        self._known: dict[int, Problem] = {}
 
-    def __call__(self, number: int) -> Task:
+    def __call__(self, number: int) -> Problem:
         """The task of group `number`; asked once for each number, in any order."""
         if number in self._known:
             return self._known[number]
@@ -104,6 +105,11 @@ class RevisitOrder:
             self._turn += 1
         self._waiting.pop(task.id, None)
         return task
+
+    def upcoming(self, count: int) -> list[Problem]:
+        """The tasks that are likely to come next: those to go back to, then those in turn."""
+        back = [self._by_id[task_id] for task_id in list(self._waiting)[:count]]
+        return back + [self._turns(self._turn + ahead) for ahead in range(count - len(back))]
 
     def learn(self, task_id: str, *, spread: bool) -> None:
         """A group of this task is whole."""

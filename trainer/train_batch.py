@@ -21,11 +21,13 @@ def _sequences(group: Group, estimator: Estimator) -> list[TrainSequence]:
     values = group_advantages(group.rewards(), estimator=estimator)
     return [
         TrainSequence(
-            tokens=np.asarray(member.trajectory.tokens(), dtype=np.int32),
-            loss_mask=np.asarray(member.trajectory.loss_mask(), dtype=bool),
-            sampler_logprobs=np.asarray(member.trajectory.sampler_logprobs(), dtype=np.float32),
+            tokens=np.asarray(segment.tokens, dtype=np.int32),
+            loss_mask=np.asarray(segment.loss_mask, dtype=bool),
+            sampler_logprobs=np.asarray(segment.sampler_logprobs, dtype=np.float32),
             advantage=float(advantage),
+            first=index == 0,
         )
         for member, advantage in zip(counted, values, strict=True)
         if member.in_loss and advantage != 0.0
+        for index, segment in enumerate(member.trajectory.segments())
     ]

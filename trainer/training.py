@@ -12,6 +12,7 @@ slots     wait for the book's allowance (staleness bound); unblocked by the lear
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -21,16 +22,17 @@ import anyio
 import anyio.to_thread
 
 from patchgym.agent import Trajectory
-from patchgym.datasets.task import Task
 from patchgym.rewards import Reward
 
 from .config import RunConfig
+from .domain import Problem
 from .errors import RunStopped
 from .evaluation import evaluate
-from .group import Group, GroupBook, Member, WorkItem, allowance
+from .group import DropReason, Group, GroupBook, Member, WorkItem, allowance
 from .group_queue import GroupQueue
 from .idle import LearnerClock
 from .ledger import Ledger
+from .loop_lag import LoopLag
 from .pipeline import Pipeline
 from .progress import Progress
 from .recorder import Recorder, Window
@@ -40,6 +42,7 @@ from .sources import TrainingSource
 from .statistics import PassRate, percentile
 from .task_sets import RevisitOrder
 from .train_batch import train_groups
+from .watchdog import Watchdog
 
 
 class Training:
@@ -64,28 +67,36 @@ class Training:
         self._clock = LearnerClock(self._board)
         self._queue = GroupQueue(config.group.per_step * (1 + config.group.max_staleness))
         self._ready = list(restored.ready)
-        self._order = RevisitOrder(resources.train_tasks, config.run.seed, config.tasks.revisit)
+        self._order = RevisitOrder(resources.domain.train, config.run.seed, config.tasks.revisit)
         self._order.replay(restored.visits)
         self._book = GroupBook(
             self._order,
             size=config.group.size,
             seed=config.run.seed,
             retries=config.rollout.retries,
+            spare=config.group.spare,
             reopen=restored.reopen,
             first_number=restored.next_number,
             already=restored.committed + len(self._ready),
         )
         self._source = TrainingSource(self._book, self._allowance, self._opened)
+        self._pipeline = self._make_pipeline()
+        self._watchdog = Watchdog(
+            self._moved, self._describe, self._stalled, limit=config.run.stall_limit
+        )
         self._sampled_before = 0
+        self._identical = 0
+        self._lag = LoopLag()
+        self._slots_seen = (time.monotonic(), 0.0)
 
-    async def evaluate(self, name: str, tasks: Sequence[Task]) -> None:
+    async def evaluate(self, name: str, tasks: Sequence[Problem]) -> None:
         """Measure the present weights on `tasks` and keep the result under `name`."""
         version = self._resources.policy.version
         self._progress.enter(f"held-out evaluation {name} training (policy version {version})")
         result = await evaluate(
             name,
             tasks,
-            self._pipeline(),
+            self._make_pipeline(),
             self._config.evaluation,
             slots=self._config.rollout.in_flight,
             keep=self._recorder.rollout,
@@ -106,6 +117,10 @@ class Training:
         self._clock = LearnerClock(self._board)
         async with anyio.create_task_group() as group:
             group.start_soon(self._rollouts)
+            group.start_soon(self._watchdog.run)
+            group.start_soon(self._lag.run)
+            if self._config.group.straggler_seconds:
+                group.start_soon(self._stragglers)
             for ready in self._ready:
                 await self._queue.put(ready)
             while self._resources.learner.step < self._config.run.steps:
@@ -126,35 +141,101 @@ class Training:
             progress.idle_share, progress.idle_reasons = idle.idle_share, idle.reasons()
 
     def _allowance(self) -> int:
-        group = self._config.group
+        group, steps = self._config.group, self._config.run.steps
         version = self._resources.policy.version
-        return allowance(version, self._config.run.steps, group.per_step, group.max_staleness)
+        if not group.asynchronous:
+            return allowance(version, steps, group.per_step, group.max_staleness)
+        under_way = -(-self._config.rollout.in_flight // group.size)
+        trained = self._resources.learner.step * group.per_step
+        return min(steps * group.per_step, trained + self._queue.capacity + under_way)
 
-    def _pipeline(self) -> Pipeline:
-        config = self._config
+    def _make_pipeline(self) -> Pipeline:
         return Pipeline(
             self._resources.pipeline_parts(),
-            limits=config.rollout,
-            sandbox=config.sandbox,
-            scoring=config.scoring,
-            reward=config.reward,
+            limits=self._config.rollout,
+            scoring=self._config.scoring,
         )
 
     async def _rollouts(self) -> None:
         slots = self._config.rollout.in_flight
-        await self._pipeline().run(self._source, self._deliver, slots=slots)
+        await self._pipeline.run(self._source, self._deliver, slots=slots)
+
+    async def _stragglers(self) -> None:
+        """Groups with a quorum don't wait for members that have been under way for too long."""
+        group = self._config.group
+        while True:
+            await anyio.sleep(min(1.0, group.straggler_seconds / 4))
+            seconds = {
+                flight.item.rollout_id: flight.seconds for flight in self._pipeline.flights()
+            }
+            for waiting in self._book.waiting(group.quorum):
+                # One that is being scored is no straggler: it will be there in a moment.
+                if all(seconds.get(name, 0) > group.straggler_seconds for name in waiting.rollouts):
+                    result = self._book.close_early(waiting.group_id)
+                    self._ledger.event(
+                        "straggled", group=waiting.group_id, rollouts=list(waiting.rollouts)
+                    )
+                    await self._settle(waiting.group_id, waiting.task_id, waiting.number, result)
+
+    def _describe(self) -> str:
+        """What waits for what, for the watchdog."""
+        group = self._config.group
+        return (
+            f"learner: {self._clock.kind}, step {self._resources.learner.step + 1}; "
+            f"queue: {len(self._queue)} of {self._queue.capacity} groups, {group.per_step} a step; "
+            f"open groups: {self._book.state().open}; "
+            f"policy: version {self._resources.policy.version}, {self._resources.policy.load()}; "
+            f"stages: {self._board.counts()}\n{self._board.listing()}"
+        )
+
+    def _moved(self) -> object:
+        """Changes whenever a rollout, the queue or the learner gets anywhere."""
+        # While the learner works on its device nothing else need move.
+        busy = time.monotonic() if self._clock.kind == "training" else 0.0
+        return self._board.moves, len(self._queue), self._resources.learner.step, busy
+
+    def _compare(self, step: int, report: Mapping[str, object], groups: Sequence[Group]) -> None:
+        """Sampler and learner must agree on the tokens trained on, or they hold other weights."""
+        mean, limit = report["mismatch_mean"], self._config.learner.mismatch_limit
+        if isinstance(mean, float) and not mean <= limit:
+            oldest = max(step - group.oldest_version for group in groups)
+            cause = "they hold different weights"
+            if oldest:
+                cause += f", or the steps are too large for a staleness of {oldest}"
+            words = f"step {step + 1}: sampler and learner differ by {mean:.3f} nats a token"
+            self._alarm("mismatch", f"{words} (learner.mismatch_limit is {limit:g}): {cause}")
+
+    def _alarm(self, kind: str, words: str) -> None:
+        """Something that ought not to be: in the ledger, and told at once."""
+        self._ledger.event("alarm", alarm=kind, words=words)
+        self._progress.listener(f"alarm ({kind}): {words}")
+
+    def _stalled(self, seconds: float, text: str) -> None:
+        self._ledger.event("stalled", seconds=seconds, report=text)
+        self._progress.listener(f"nothing has moved for {seconds:.0f} s: {text.splitlines()[0]}")
 
     async def _deliver(self, item: WorkItem, trajectory: Trajectory, reward: Reward) -> None:
         await self._recorder.rollout("train", item, trajectory, reward)
         result = self._book.finish(item, Member(trajectory=trajectory, reward=reward))
+        await self._settle(item.group_id, item.task.id, item.number, result)
+
+    async def _settle(
+        self, group_id: str, task_id: str, number: int, result: Group | DropReason | None
+    ) -> None:
+        """A group may have become whole: queue or drop it, and let go of what it left over."""
+        for rollout_id in self._book.leftover():
+            self._pipeline.cancel(rollout_id)
+        if self._book.identical > self._identical:
+            self._identical = self._book.identical
+            self._alarm("identical", f"all rollouts of {group_id} sampled the very same ids")
         if isinstance(result, Group):
             self._order.learn(result.task_id, spread=True)
             self._recorder.group(result, "ready")
             await self._queue.put(result)
         elif result is not None:
             if result == "no_spread":
-                self._order.learn(item.task.id, spread=False)
-            self._ledger.group(item.group_id, item.task.id, item.number, "dropped", reason=result)
+                self._order.learn(task_id, spread=False)
+            self._ledger.group(group_id, task_id, number, "dropped", reason=result)
         self._source.wake()
 
     async def _step(self) -> None:
@@ -173,6 +254,7 @@ class Training:
             raise RunStopped(f"step {step + 1} was not applied: {report['reason']}")
         for group in groups:
             self._recorder.group(group, "committed", step=step)
+        self._compare(step, report, groups)
         metrics = {
             **report,
             **self._metrics(groups, self._recorder.take_window(), step),
@@ -199,6 +281,7 @@ class Training:
 
     def _opened(self, item: WorkItem) -> None:
         self._ledger.group(item.group_id, item.task.id, item.number, "pending")
+        self._resources.domain.expect(self._order.upcoming(self._config.group.per_step))
 
     def _went_stale(self, group: Group) -> None:
         self._book.went_stale()
@@ -219,9 +302,18 @@ class Training:
             **_percentiles("rollout", window.seconds),
             **_percentiles("reward", window.reward_seconds),
             "sampled_tokens": tokens,
+            "slot_use": self._slot_use(),
+            "loop_blocked": self._lag.report().blocked_share,
+            "loop_lag_p99": self._lag.report().p99,
             "staleness": {str(k): v for k, v in sorted(staleness.items())},
             "dropped": dict(self._book.dropped),
         }
+
+    def _slot_use(self) -> float:
+        """Share of the slots' time with a rollout in them, since the last call; 0 to 1."""
+        now, used = time.monotonic(), self._pipeline.slot_seconds
+        (since, before), self._slots_seen = self._slots_seen, (now, used)
+        return (used - before) / max(now - since, 1e-9) / self._config.rollout.in_flight
 
     def _note(self, step: int, metrics: dict[str, object]) -> None:
         idle = self._clock.report()

@@ -7,6 +7,7 @@ import dataclasses
 import gzip
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,8 @@ class TrajectoryStore:
 
 def _dump(stored: StoredRollout) -> str:
     record = dataclasses.asdict(stored)
-    for turn in record["trajectory"]["turns"]:
-        turn["diff"] = base64.b64encode(turn["diff"]).decode()
+    for holder, key in _bytes_of(record):
+        holder[key] = base64.b64encode(holder[key]).decode()
     return json.dumps(record)
 
 
@@ -66,6 +67,15 @@ def _load(text: str) -> StoredRollout:
     from pydantic import TypeAdapter
 
     record: dict[str, Any] = json.loads(text)
-    for turn in record["trajectory"]["turns"]:
-        turn["diff"] = base64.b64decode(turn["diff"])
+    for holder, key in _bytes_of(record):
+        holder[key] = base64.b64decode(holder[key])
     return TypeAdapter(StoredRollout).validate_python(record)
+
+
+def _bytes_of(record: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Where a rollout's record holds bytes, which JSON doesn't know."""
+    trajectory = record["trajectory"]
+    yield trajectory, "outcome"
+    for turn in trajectory["turns"]:
+        for observation in turn["observations"]:
+            yield observation, "diff"

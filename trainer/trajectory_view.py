@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Mapping
+from itertools import zip_longest
 from typing import Any
 
 from rich.console import Console
@@ -11,7 +14,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from patchgym.agent import Turn
+from patchgym.agent import Observation, Turn
 from patchgym.rewards import Reward
 
 from .trajectory_store import StoredRollout
@@ -23,8 +26,11 @@ _STYLES = {"passed": "green", "failed": "red", "error": "red", "timeout": "yello
 def rollout_record(stored: StoredRollout) -> dict[str, Any]:
     """The rollout as JSON types; diffs as text."""
     record = dataclasses.asdict(stored)
-    for turn in record["trajectory"]["turns"]:
-        turn["diff"] = turn["diff"].decode("utf-8", "backslashreplace")
+    trajectory = record["trajectory"]
+    trajectory["outcome"] = trajectory["outcome"].decode("utf-8", "backslashreplace")
+    for turn in trajectory["turns"]:
+        for observation in turn["observations"]:
+            observation["diff"] = observation["diff"].decode("utf-8", "backslashreplace")
     return record
 
 
@@ -54,13 +60,27 @@ def _print_turn(number: int, turn: Turn, console: Console) -> None:
         )
     )
     console.print(Text(turn.text))
-    if turn.diff:
-        console.print(
-            Syntax(turn.diff.decode("utf-8", "backslashreplace"), "diff", theme="ansi_dark")
-        )
-    observation = turn.observation
-    console.print(Text(f"observation ({observation.kind}): {observation.text}", style="cyan"))
+    for call, observation in zip_longest(turn.calls, turn.observations):
+        if call is not None:
+            console.print(Text(f"call {call.name} {_brief(call.arguments)}", style="magenta"))
+        if observation is not None:
+            _print_observation(observation, console)
+
+
+def _print_observation(observation: Observation, console: Console) -> None:
+    if observation.diff:
+        text = observation.diff.decode("utf-8", "backslashreplace")
+        console.print(Syntax(text, "diff", theme="ansi_dark"))
+    left_out = f", {observation.dropped:,} characters left out" if observation.dropped else ""
+    words = f"observation ({observation.kind}{left_out}): {observation.text}"
+    console.print(Text(words, style="cyan"))
     _print_outcomes(dict(observation.outcomes), dict(observation.messages), console)
+
+
+def _brief(arguments: Mapping[str, object]) -> str:
+    """The arguments of a call in one short line."""
+    text = json.dumps(dict(arguments), ensure_ascii=False)
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def _print_outcomes(outcomes: dict[str, Any], messages: dict[str, str], console: Console) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from patchgym.agent import CharacterTokenizer, RepairAgent
-from patchgym.agent.repair import replace_function
+from patchgym.agent import Action, CharacterTokenizer, Completion, Opening, RepairAgent
+from patchgym.agent.repair.source import replace_function
 from patchgym.datasets.task import Task, bundled_tasks
 
 
@@ -14,9 +14,28 @@ def task() -> Task:
     return bundled_tasks("train")[0]
 
 
+TOKENIZER = CharacterTokenizer()
+
+
 @pytest.fixture
-def agent() -> RepairAgent:
-    return RepairAgent(CharacterTokenizer())
+def agent(task: Task) -> RepairAgent:
+    agent = RepairAgent(TOKENIZER)
+    facts = {"function": name_of(task), "source": "def f(): pass\n"}
+    agent.open(Opening(text=task.statement, facts=facts), (), room=10_000)
+    return agent
+
+
+def act(agent: RepairAgent, text: str) -> Action:
+    tokens = tuple(TOKENIZER.encode(text))
+    logprobs = (0.0,) * len(tokens)
+    return agent.act(
+        Completion(tokens=tokens, logprobs=logprobs, policy_version=0, finish="length")
+    )
+
+
+def code_of(agent: RepairAgent, text: str) -> object:
+    action = act(agent, text)
+    return action.calls[0].arguments["code"] if action.calls else None
 
 
 def name_of(task: Task) -> str:
@@ -26,27 +45,27 @@ def name_of(task: Task) -> str:
 
 def test_an_answer_is_the_definition_in_the_opened_block(agent: RepairAgent, task: Task) -> None:
     code = f"def {name_of(task)}(a):\n    return 1\n"
-    assert agent.parse(task, f"{code}```\n").code == code
+    assert code_of(agent, f"{code}```\n") == code
 
 
 def test_a_cut_answer_still_counts(agent: RepairAgent, task: Task) -> None:
     code = f"def {name_of(task)}(a):\n    return 1"
-    assert agent.parse(task, code).code == f"{code}\n"
+    assert code_of(agent, code) == f"{code}\n"
 
 
 def test_what_follows_the_definition_is_left_out(agent: RepairAgent, task: Task) -> None:
     code = f"def {name_of(task)}(a):\n    if a:\n        return 1\n    return 2\n"
     noise = f"print({name_of(task)}(1))\ndef half_a_function(\n"
-    assert agent.parse(task, code + noise).code == code
+    assert code_of(agent, code + noise) == code
 
 
 def test_a_block_inside_the_block_ends_it(agent: RepairAgent, task: Task) -> None:
-    assert agent.parse(task, f"```python\ndef {name_of(task)}(a):\n    return 1\n").code is None
+    assert code_of(agent, f"```python\ndef {name_of(task)}(a):\n    return 1\n") is None
 
 
 def test_only_the_function_and_nothing_before_it_is_taken(agent: RepairAgent, task: Task) -> None:
     code = f"def {name_of(task)}(a):\n    return 1\n"
-    assert agent.parse(task, f"import os\n{code}```").code == code
+    assert code_of(agent, f"import os\n{code}```") == code
 
 
 @pytest.mark.parametrize(
@@ -62,9 +81,9 @@ def test_only_the_function_and_nothing_before_it_is_taken(agent: RepairAgent, ta
 def test_bad_answers_are_told_what_is_wrong(
     agent: RepairAgent, task: Task, text: str, problem: str
 ) -> None:
-    parsed = agent.parse(task, text.replace("NAME", name_of(task)))
-    assert parsed.code is None
-    assert parsed.problem == problem.replace("NAME", name_of(task))
+    action = act(agent, text.replace("NAME", name_of(task)))
+    assert action.calls == ()
+    assert action.problem == problem.replace("NAME", name_of(task))
 
 
 def test_only_the_function_is_replaced() -> None:

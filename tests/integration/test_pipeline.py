@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,14 @@ from patchgym.agent import (
     Trajectory,
 )
 from patchgym.datasets.task import Task, bundled_tasks
-from patchgym.rewards import JudgeConfig, Reward, RewardConfig, Verdict, judge
+from patchgym.rewards import Reward, RewardConfig
 from patchgym.sandbox import Pool, SandboxSpec
+from patchgym.trainer.admission import Admission
 from patchgym.trainer.config import SandboxSection, ScoringSection
 from patchgym.trainer.group import WorkItem
 from patchgym.trainer.idle import StageBoard
 from patchgym.trainer.pipeline import Pipeline, PipelineParts
+from patchgym.trainer.repositories import RepositoryDomain
 from patchgym.trainer.sources import ListSource
 
 pytestmark = [pytest.mark.anyio, pytest.mark.docker]
@@ -71,26 +74,26 @@ class Run:
         samples: int = 1,
         policy: type[ScriptedPolicy] = ScriptedPolicy,
     ) -> None:
-        parts = PipelineParts(
-            policy=policy(self.tokenizer, script),
-            agent=RepairAgent(self.tokenizer),
+        domain = RepositoryDomain(
             pool=self.pool,
-            judge=self.judge,
-            repositories=self.folder,
-            board=self.board,
-        )
-        pipeline = Pipeline(
-            parts,
-            limits=LIMITS,
+            image="",
+            train=tasks,
+            heldout=(),
             sandbox=SandboxSection(),
             scoring=ScoringSection(),
             reward=RewardConfig(),
+            repositories=self.folder,
         )
+        parts = PipelineParts(
+            policy=policy(self.tokenizer, script),
+            agents=partial(RepairAgent, self.tokenizer),
+            domain=domain,
+            board=self.board,
+            admission=Admission(4),
+        )
+        pipeline = Pipeline(parts, limits=LIMITS, scoring=ScoringSection())
         source = ListSource("x", tasks, samples=samples, seed=0)
         await pipeline.run(source, self.deliver, slots=4)
-
-    async def judge(self, task: Task, diff: bytes) -> Verdict:
-        return await judge(task, diff, self.pool, JudgeConfig(repositories=self.folder))
 
     async def deliver(self, item: WorkItem, trajectory: Trajectory, reward: Reward) -> None:
         self.delivered[item.rollout_id] = (trajectory, reward)
@@ -110,8 +113,8 @@ async def test_a_right_answer_is_solved_in_one_turn_and_earns_one(
     for trajectory, reward in run.delivered.values():
         assert trajectory.stop_reason == "solved"
         assert len(trajectory.turns) == 1
-        assert trajectory.turns[0].observation.done
-        assert trajectory.diff.startswith(b"diff --git")
+        assert trajectory.turns[0].done
+        assert trajectory.outcome.startswith(b"diff --git")
         assert (reward.total, reward.resolved) == (1.0, True)
     assert sum(reward.shared for _, reward in run.delivered.values()) == 3
     assert run.board.counts() == {}
@@ -134,10 +137,11 @@ async def test_a_wrong_answer_sees_the_failing_test_and_gets_a_second_turn(
     ((trajectory, reward),) = run.delivered.values()
     assert trajectory.stop_reason == "solved"
     first, second = trajectory.turns
-    assert first.observation.kind == "tests"
-    assert "failed" in first.observation.outcomes.values()
+    (observation,) = first.observations
+    assert observation.kind == "tests"
+    assert "failed" in observation.outcomes.values()
     assert "This test still fails: `" in seen[1]
-    assert second.observation.done
+    assert second.done
     assert reward.total == 1.0
 
 
@@ -155,7 +159,8 @@ async def test_what_is_no_answer_costs_no_sandbox_and_earns_nothing(
 
     await run((task,), script)
     ((trajectory, reward),) = run.delivered.values()
-    assert [turn.observation.kind for turn in trajectory.turns] == ["format_error", "no_change"]
+    kinds = [observation.kind for turn in trajectory.turns for observation in turn.observations]
+    assert kinds == ["format_error", "no_change"]
     assert trajectory.stop_reason == "submitted"
     assert (reward.total, reward.verdict.evidence) == (0.0, "empty_patch")
     assert pool.statistics().leases == leases
@@ -176,9 +181,10 @@ async def test_the_sequence_is_what_the_policy_saw_and_gave(
     await run((tasks[0],), lambda text, seed: "no", policy=Logged)
     ((trajectory, _),) = run.delivered.values()
     (first_seen, first_given), (second_seen, second_given) = log
-    assert trajectory.tokens() == (*second_seen, *second_given)
+    (sequence,) = trajectory.segments()
+    assert sequence.tokens == (*second_seen, *second_given)
     assert second_seen[: len(first_seen) + len(first_given)] == (*first_seen, *first_given)
-    sampled = [t for t, m in zip(trajectory.tokens(), trajectory.loss_mask(), strict=True) if m]
+    sampled = [t for t, m in zip(sequence.tokens, sequence.loss_mask, strict=True) if m]
     assert sampled == [*first_given, *second_given]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
@@ -76,12 +78,13 @@ async def test_workers_deliver_every_ticket_and_end_with_the_stream() -> None:
         delivered.append(ticket)
 
     async def work() -> None:
-        await run_workers(receive, scorer, deliver, workers=3)
+        await run_workers(receive, deliver, workers=3)
 
     async with anyio.create_task_group() as group:
         group.start_soon(work)
         async with send:
             for number in range(10):
                 diff = str(number).encode()
-                await send.send(ScoreRequest(task=TASKS[0], diff=diff, ticket=number))
+                score = partial(scorer.score, TASKS[0], diff)
+                await send.send(ScoreRequest(score=score, ticket=number))
     assert sorted(delivered) == list(range(10))

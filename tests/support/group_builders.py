@@ -25,10 +25,7 @@ def member(
         context=(1, 2),
         completion=completion,
         text="x",
-        answer=None,
-        observation=Observation(kind="format_error", text="", done=False),
-        diff=b"",
-        sample_seconds=0.0,
+        observations=(Observation(kind="format_error", text="", done=False),),
     )
     trajectory = Trajectory(
         rollout_id=item.rollout_id,

@@ -11,6 +11,7 @@ import pytest
 from group_builders import TASKS, book, member, take
 from patchgym.trainer.config import RunConfig, load_config
 from patchgym.trainer.errors import RunStopped
+from patchgym.trainer.failures import FailureBudgets
 from patchgym.trainer.group import Group
 from patchgym.trainer.idle import StageBoard
 from patchgym.trainer.ledger import Ledger, LedgerReader
@@ -32,7 +33,12 @@ class Learner:
     async def train(self, batch: object) -> dict[str, Any]:
         """One update."""
         self.step += not self.reason
-        return {"applied": not self.reason, "reason": self.reason, "step": self.step}
+        return {
+            "applied": not self.reason,
+            "reason": self.reason,
+            "step": self.step,
+            "mismatch_mean": 0.2,
+        }
 
     async def publish(self) -> None:
         """New weights."""
@@ -56,7 +62,8 @@ def training(config: RunConfig, learner: Learner, ledger: Ledger, store: Traject
     statistics = SimpleNamespace(sampled_tokens=0)
     resources = SimpleNamespace(
         board=StageBoard(),
-        train_tasks=TASKS,
+        domain=SimpleNamespace(train=TASKS),
+        pipeline_parts=lambda: None,
         learner=learner,
         train=learner.train,
         publish=learner.publish,
@@ -66,7 +73,7 @@ def training(config: RunConfig, learner: Learner, ledger: Ledger, store: Traject
         config,
         resources,  # type: ignore[arg-type]
         ledger=ledger,
-        recorder=Recorder(ledger, store, 0.5),
+        recorder=Recorder(ledger, store, FailureBudgets()),
         progress=Progress(),
         restored=Restored(ready=tuple(groups(2))),
     )
@@ -98,6 +105,8 @@ async def test_groups_are_committed_only_by_an_update_that_was_applied(
     with LedgerReader(tmp_path / "run.sqlite") as reader:
         states = {row["state"] for row in reader.rows("SELECT state FROM groups")}
         assert states == {"taken" if reason else "committed"}
+        alarms = [row["detail"] for row in reader.rows("SELECT detail FROM events")]
+        assert ["differ by 0.200 nats" in words for words in alarms] == [] if reason else [True]
         assert len(reader.steps()) == learner.published == (0 if reason else 1)
     restored = restore_groups(tmp_path / "run.sqlite", store, learner.step)
     assert (len(restored.ready), restored.committed) == ((2, 0) if reason else (0, 2))

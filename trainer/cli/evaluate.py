@@ -1,10 +1,9 @@
-"""`patchgym evaluate`: judge a file of predictions, write one report, compare reports."""
+"""`patchgym evaluate`: judge predictions or a policy, write one report, compare reports."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -16,8 +15,6 @@ import anyio.to_thread
 from rich.console import Console
 
 import patchgym
-from patchgym.datasets.recipes import load_recipes
-from patchgym.datasets.swebench import read_task_file
 from patchgym.datasets.task import Task
 from patchgym.rewards import JudgeConfig, Verdict, judge
 from patchgym.rewards.evaluation import (
@@ -40,14 +37,11 @@ from patchgym.rewards.evaluation import (
 )
 from patchgym.trainer.errors import UserError
 from patchgym.trainer.stopping import watch_signals
-from patchgym.trainer.task_sets import load_task_set
+from patchgym.trainer.task_pool import open_task_pool
 
+from .evaluate_arguments import check_arguments, evaluate_arguments, read_tasks
 from .evaluate_table import print_comparison, print_evaluation
 from .evaluate_view import EvaluationView
-from .main import parser
-from .mirrors import read_mirrors
-from .number_words import count, positive, seconds, share
-from .task_pool import open_task_pool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +69,14 @@ class Ending:
 
 def run(words: Sequence[str]) -> int:
     """Entry point; exit code 1 when a bar was missed, 2 when nothing could be judged."""
-    known = _arguments().parse_args(words)
+    known = evaluate_arguments().parse_args(words)
+    check_arguments(known, words)
     if len(known.compare) == 2:
         return _compare_reports(known)
+    if known.policy is not None:
+        from .evaluate_policy import run_policy
+
+        return run_policy(known)
     request = _request(known)
     started = time.monotonic()
     view = EvaluationView(Console(stderr=True))
@@ -103,39 +102,8 @@ def run(words: Sequence[str]) -> int:
     return _finish(evaluation, request, known)
 
 
-def _arguments() -> argparse.ArgumentParser:
-    arguments = parser("evaluate")
-    add = arguments.add_argument
-    add("--tasks", metavar="FILE", help="SWE-bench rows or tasks of ours; or bundled:heldout")
-    add("--predictions", metavar="FILE", help="in SWE-bench's format; or gold, or empty")
-    add("--report", type=Path, metavar="FILE", help="where to write; what is done lies beside it")
-    add("--repeats", type=positive, default=1, metavar="N", help="verdicts a task (default 1)")
-    add(
-        "--jobs", type=positive, default=os.cpu_count() or 1, metavar="N",
-        help="sandboxes at once (default: this machine's cores)",
-    )  # fmt: skip
-    add(
-        "--mirror", action="extend", nargs="+", default=[], metavar="OWNER/NAME=PATH",
-        help="a local clone of a repository",
-    )  # fmt: skip
-    add("--recipes", type=Path, metavar="FILE", help="how environments are built")
-    add("--image", default="auto", help="for tasks that name none (default: the base image)")
-    add("--timeout", type=seconds, metavar="S", help="seconds for a test run (default: the task's)")
-    add(
-        "--reruns", type=count, default=JudgeConfig().reruns, metavar="K",
-        help="times a failed test is run again, to find flaky ones (default %(default)s)",
-    )  # fmt: skip
-    add("--fail-under", type=share, metavar="RATE", help="exit code 1 below this rate, 0 to 1")
-    add(
-        "--compare", nargs="+", default=[], metavar="REPORT",
-        help="with one report: compare with it afterwards; with two: compare them, judge nothing",
-    )  # fmt: skip
-    add("--json", action="store_true", help="the report on stdout")
-    return arguments
-
-
 def _compare_reports(known: argparse.Namespace) -> int:
-    for name in ("tasks", "predictions", "report"):
+    for name in ("tasks", "predictions", "policy", "report"):
         if getattr(known, name) is not None:
             raise UserError(f"--{name} has no use with two reports to compare: leave one out")
     base, other = (read_scores(Path(each)) for each in known.compare)
@@ -157,7 +125,7 @@ def _request(known: argparse.Namespace) -> Request:
     if known.report.is_dir():
         raise UserError(f"--report {known.report}: it is a folder; name a file")
     base = read_scores(Path(known.compare[0])) if known.compare else None
-    tasks, broken = _load_tasks(known.tasks, known.recipes, read_mirrors(known.mirror))
+    tasks, broken = read_tasks(known.tasks, known.recipes, known.mirror)
     if known.predictions in BUILT_IN:
         predictions = built_in(known.predictions, tasks)
     else:
@@ -165,14 +133,6 @@ def _request(known: argparse.Namespace) -> Request:
     return Request(
         tasks=tasks, broken=broken, predictions=predictions, report=known.report, base=base
     )
-
-
-def _load_tasks(
-    name: str, recipes: Path | None, mirrors: Mapping[str, Path]
-) -> tuple[tuple[Task, ...], Mapping[str, str]]:
-    if name.startswith("bundled:"):
-        return load_task_set(name), {}
-    return read_task_file(Path(name), recipes=load_recipes(recipes), mirrors=mirrors)
 
 
 def _session(

@@ -13,10 +13,10 @@ import patchgym
 # name -> (module, one line of help); the order is that of `patchgym --help`.
 COMMANDS = {
     "doctor": ("doctor", "say what this machine has and lacks, and how to mend it"),
-    "train": ("train", "train a policy on repair tasks"),
-    "evaluate": ("evaluate", "judge a file of predictions; compare reports"),
+    "train": ("train", "train a policy"),
+    "evaluate": ("evaluate", "judge predictions, or roll out a policy; compare reports"),
     "score": ("score", "score a patch on a task"),
-    "runs": ("runs", "list and show runs and their trajectories"),
+    "runs": ("runs", "list, show, export and import runs and their trajectories"),
     "tasks": ("tasks", "show and validate tasks"),
     "images": ("images", "build and list sandbox images"),
     "sandbox": ("sandbox", "run a command in a sandbox; list and reap containers"),

@@ -1,17 +1,20 @@
-"""`patchgym runs`: what was run, how it went, and single trajectories turn by turn."""
+"""`patchgym runs`: what was run, how it went, trajectories turn by turn and in other formats."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from patchgym.trainer.agent_evaluation.folder import is_evaluation, open_evaluation
 from patchgym.trainer.report import print_summary, summarize, to_json
-from patchgym.trainer.run_folder import find_run, list_runs
+from patchgym.trainer.run_folder import RunFolder, find_run, list_runs
 from patchgym.trainer.trajectory_store import TrajectoryStore
 
+from .export import add_export, run_export, run_import
 from .main import parser
 
 
@@ -26,8 +29,13 @@ def run(words: Sequence[str]) -> int:
     show.add_argument("run", metavar="RUN", help="a folder, a name, or latest")
     show.add_argument("--trajectory", metavar="ID", help="one rollout, turn by turn")
     show.add_argument("--json", action="store_true")
+    add_export(actions)
     known = arguments.parse_args(words)
     console = Console()
+    if known.action == "export":
+        return run_export(known)
+    if known.action == "import":
+        return run_import(known)
     if known.action == "ls":
         return _list(known.folder, console, as_json=known.json)
     folder = find_run(known.run, known.folder)
@@ -40,6 +48,8 @@ def run(words: Sequence[str]) -> int:
         else:
             print_rollout(stored, console)
         return 0
+    if is_evaluation(folder):
+        return _show_evaluation(folder, console, as_json=known.json)
     summary = summarize(folder)
     if known.json:
         print(to_json(summary))
@@ -49,13 +59,19 @@ def run(words: Sequence[str]) -> int:
 
 
 def _list(root: Path, console: Console, *, as_json: bool) -> int:
-    summaries = [summarize(folder) for folder in list_runs(root)]
+    # An evaluation that was killed before its first rollout has a folder and nothing in it.
+    begun = [folder for folder in list_runs(root) if folder.ledger.is_file()]
+    summaries = [summarize(folder) for folder in begun]
     if as_json:
         print(json.dumps(summaries, indent=2))
         return 0
     if not summaries:
         console.print(f"no runs in {root.resolve()}", soft_wrap=True)
     for summary in summaries:
+        folder = RunFolder(Path(summary["run"]))
+        if is_evaluation(folder):
+            console.print(_evaluation_line(folder, summary), markup=False, highlight=False)
+            continue
         heldout = summary["heldout"]
         rates = " -> ".join(
             f"{heldout[n]['pass_rate']:.1%}" for n in ("before", "after") if n in heldout
@@ -67,3 +83,25 @@ def _list(root: Path, console: Console, *, as_json: bool) -> int:
             highlight=False,
         )
     return 0
+
+
+def _show_evaluation(folder: RunFolder, console: Console, *, as_json: bool) -> int:
+    """The report of a policy's evaluation, of whatever is there so far."""
+    from patchgym.trainer.agent_evaluation.report import report_of
+
+    from .evaluate_policy_table import print_policy_report
+
+    record = report_of(open_evaluation(folder))
+    if as_json:
+        print(json.dumps(record, indent=2))
+    else:
+        print_policy_report(record, console)
+    return 0
+
+
+def _evaluation_line(folder: RunFolder, summary: Mapping[str, Any]) -> str:
+    evaluation = open_evaluation(folder)
+    planned = len(evaluation.task_ids) * evaluation.samples
+    kept = sum(summary["outcomes"].values())
+    spec = evaluation.policy.get("spec", evaluation.record["settings"]["policy"])
+    return f"{folder.path.name}  {summary['state']}  {kept}/{planned} rollouts of {spec}"

@@ -14,11 +14,11 @@ from rich.console import Console
 from patchgym.datasets.task import Task
 from patchgym.rewards import JudgeConfig, Reward, RewardConfig, compose, judge
 from patchgym.trainer.errors import UserError
+from patchgym.trainer.task_pool import open_task_pool
 from patchgym.trainer.task_sets import load_task_set
 from patchgym.trainer.verdict_words import remarks
 
 from .main import parser
-from .task_pool import open_task_pool
 from .tasks.show import find_task
 
 

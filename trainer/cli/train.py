@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from patchgym.trainer.agent_evaluation.folder import is_evaluation
 from patchgym.trainer.config import RunConfig, changed_keys, config_to_toml, load_config
 from patchgym.trainer.errors import ConfigError, UserError
 from patchgym.trainer.run_folder import RunFolder, create_run, find_run
@@ -14,7 +15,10 @@ from patchgym.trainer.run_folder import RunFolder, create_run, find_run
 from .main import parser
 
 # What may differ when a run goes on: how far and how fast, not what is learned from what.
-RESUMABLE = ("run.steps", "run.folder", "run.name", "sandbox.", "scoring.", "checkpoint.")
+RESUMABLE = (
+    *("run.steps", "run.folder", "run.name", "run.stall_limit", "sandbox.", "scoring."),
+    *("checkpoint.", "failures.", "policy."),
+)
 
 
 def run(words: Sequence[str]) -> int:
@@ -29,6 +33,11 @@ def run(words: Sequence[str]) -> int:
     overrides = _overrides(rest)
     if known.resume:
         folder = find_run(known.resume)
+        if is_evaluation(folder):
+            raise ConfigError(
+                f"{folder.path} is an evaluation, nothing to train on: it goes on with "
+                "patchgym evaluate"
+            )
         config = _resumed(folder, known.config, overrides)
     else:
         folder, config = None, load_config(known.config, overrides)

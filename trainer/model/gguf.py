@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .assemble import LAYER_TENSORS, Array, assemble
+from .backends import SPLITTINGS, byte_level_bpe, merges_by_score, sentencepiece_bpe
 from .config import ModelConfig
 from .decoder import Params
 from .errors import ModelError
-from .tokenizer import Tokenizer, byte_level_bpe
+from .gguf_metadata import Value, read_metadata
+from .tokenizer import Tokenizer, make_tokenizer
 
 if TYPE_CHECKING:
+    import tokenizers
     from gguf import GGUFReader
 
 _MAGIC = b"GGUF"
@@ -31,9 +36,6 @@ _LAYER_NAMES = {
     "down": "ffn_down",
 }
 
-_PRE_TOKENIZERS = ("smollm",)
-"""Splitting rules that `byte_level_bpe` reproduces exactly, by llama.cpp's names."""
-
 
 def load_gguf(path: Path) -> tuple[ModelConfig, Params, Tokenizer]:
     """Shape, float32 weights and tokenizer in the GGUF file `path`.
@@ -42,7 +44,7 @@ def load_gguf(path: Path) -> tuple[ModelConfig, Params, Tokenizer]:
     truncated, damaged, or not of the Llama architecture.
     """
     reader = _open(path)
-    fields = _Fields(reader, path)
+    fields = _Fields(read_metadata(path), path)
     architecture = fields.text("general.architecture")
     if architecture != "llama":
         raise ModelError(
@@ -51,6 +53,14 @@ def load_gguf(path: Path) -> tuple[ModelConfig, Params, Tokenizer]:
     config = _config(reader, fields)
     tensors = _Tensors(reader, config, path)
     return config, assemble(config, tensors.read, path), _tokenizer(fields)
+
+
+def load_vocabulary(path: Path) -> Tokenizer:
+    """The tokenizer alone of the GGUF file `path`, of any architecture, with or without weights.
+
+    Raises ModelError, in one line, for a damaged file or a kind of vocabulary that isn't supported.
+    """
+    return _tokenizer(_Fields(read_metadata(path), path))
 
 
 def _open(path: Path) -> GGUFReader:
@@ -79,19 +89,11 @@ def _open(path: Path) -> GGUFReader:
 class _Fields:
     """Typed access to the file's metadata."""
 
-    reader: GGUFReader
+    values: Mapping[str, Value]
     path: Path
 
     def get(self, key: str) -> Any:
-        field = self.reader.fields.get(key)
-        if field is None:
-            return None
-        try:
-            return field.contents()
-        except (LookupError, ValueError, TypeError) as error:
-            raise ModelError(
-                f"{self.path}: metadata {key} is damaged; delete it and fetch the model again"
-            ) from error
+        return self.values.get(key)
 
     def _typed(self, key: str, kinds: type | tuple[type, ...], default: Any = None) -> Any:
         value = self.get(key)
@@ -182,36 +184,101 @@ def _separate_halves(weight: Array, heads: int) -> Array:
 
 def _tokenizer(fields: _Fields) -> Tokenizer:
     """The tokenizer that the metadata describes."""
-    kind = fields.text("tokenizer.ggml.model")
-    pre = fields.text("tokenizer.ggml.pre")
-    if kind != "gpt2" or pre not in _PRE_TOKENIZERS:
-        raise ModelError(
-            f"{fields.path}: tokenizer {kind}/{pre} is not supported"
-            f" (only gpt2/{', gpt2/'.join(_PRE_TOKENIZERS)}); use the model's Hugging Face folder"
-        )
-    tokens = [str(token) for token in fields.items("tokenizer.ggml.tokens")]
-    types = fields.items("tokenizer.ggml.token_type")
-    parted = [str(merge).partition(" ") for merge in fields.items("tokenizer.ggml.merges")]
-    merges = [(first, second) for first, _, second in parted]
-    control = [token for token, kind in zip(tokens, types, strict=False) if kind == _CONTROL]
+    vocabulary = _Vocabulary(fields)
     try:
-        backend = byte_level_bpe(tokens=tokens, merges=merges, control=control)
+        backend = vocabulary.backend()
+    except ModelError:
+        raise
     # The library raises a bare Exception for merges that don't fit the vocabulary.
     except Exception as error:
         raise ModelError(
             f"{fields.path}: damaged tokenizer ({error}); delete it and fetch the model again"
         ) from error
-    end, begin = (fields.integer(f"tokenizer.ggml.{which}_token_id") for which in ("eos", "bos"))
-    if not (0 <= end < len(tokens) and 0 <= begin < len(tokens)):
+    count = len(vocabulary.tokens)
+    end = fields.integer("tokenizer.ggml.eos_token_id")
+    begin, *others = (
+        fields.get(f"tokenizer.ggml.{which}_token_id") for which in ("bos", "eot", "eom")
+    )
+    ends = [end, *(token for token in others if isinstance(token, int))]
+    known = ends if begin is None else [*ends, begin]
+    if not all(isinstance(token, int) and 0 <= token < count for token in known):
         raise ModelError(f"{fields.path}: special token ids outside the vocabulary; fetch it again")
-    return Tokenizer(
+    template = fields.get("tokenizer.chat_template")
+    return make_tokenizer(
         backend,
-        template=fields.text("tokenizer.chat_template"),
-        end_of_turn=end,
-        end_of_text=backend.token_to_id("<|endoftext|>"),
-        begin_of_text=tokens[begin],
+        template=template if isinstance(template, str) else None,
+        begin="" if begin is None else vocabulary.tokens[begin],
+        end=vocabulary.tokens[end],
+        ends=ends,
     )
 
 
-_CONTROL = 3
-"""`gguf.TokenType.CONTROL`, here so that importing this module does not import gguf."""
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
+"""Of `gguf.TokenType`, here so that importing this module does not import gguf."""
+
+_PADDING = re.compile(r"\[PAD\d+\]")
+"""A converter's name for ids that the model has and its tokenizer doesn't."""
+
+
+class _Vocabulary:
+    """Tokens with their kinds, and how they are put together."""
+
+    def __init__(self, fields: _Fields) -> None:
+        self._fields = fields
+        self.tokens = [str(token) for token in fields.items("tokenizer.ggml.tokens")]
+        given = fields.get("tokenizer.ggml.token_type")
+        kinds = given if isinstance(given, list) else []
+        self._kinds = [*kinds, *[_NORMAL] * (len(self.tokens) - len(kinds))]
+
+    def backend(self) -> tokenizers.Tokenizer:
+        model = self._fields.text("tokenizer.ggml.model")
+        pre = self._fields.get("tokenizer.ggml.pre")
+        if model == "gpt2" and pre in SPLITTINGS:
+            return byte_level_bpe(
+                tokens=self.tokens,
+                merges=self._merges(),
+                control=self._of_kind(_CONTROL),
+                text=self._of_kind(_USER_DEFINED),
+                splitting=SPLITTINGS[pre],
+            )
+        if model == "llama":
+            return self._sentencepiece(self._scored_merges(), prefix=True)
+        if model == "gemma4":
+            return self._sentencepiece(self._merges(), prefix=False)
+        raise ModelError(
+            f"{self._fields.path}: tokenizer {model}/{pre} is not supported (only llama, gemma4,"
+            f" gpt2/{', gpt2/'.join(SPLITTINGS)}); use the model's Hugging Face folder"
+        )
+
+    def _sentencepiece(
+        self, merges: list[tuple[str, str]], *, prefix: bool
+    ) -> tokenizers.Tokenizer:
+        unknown = self._of_kind(_UNKNOWN)
+        wanted = self._fields.get("tokenizer.ggml.add_space_prefix")
+        return sentencepiece_bpe(
+            tokens=self.tokens,
+            merges=merges,
+            control=[*unknown[:1], *self._of_kind(_CONTROL)],
+            text=self._of_kind(_USER_DEFINED),
+            unknown=unknown[0] if unknown else None,
+            prefix=prefix if wanted is None else bool(wanted),
+        )
+
+    def _of_kind(self, kind: int) -> list[str]:
+        """Tokens of a kind, empty ones and the converter's padding left out."""
+        marked = zip(self.tokens, self._kinds, strict=False)
+        return [t for t, k in marked if k == kind and t and not _PADDING.fullmatch(t)]
+
+    def _merges(self) -> list[tuple[str, str]]:
+        parted = [str(m) for m in self._fields.items("tokenizer.ggml.merges")]
+        # A merge's own first character may be a space; the one between its halves comes after it.
+        cut = [merge.find(" ", 1) for merge in parted]
+        return [(merge[:at], merge[at + 1 :]) for merge, at in zip(parted, cut, strict=True)]
+
+    def _scored_merges(self) -> list[tuple[str, str]]:
+        scores = [float(score) for score in self._fields.items("tokenizer.ggml.scores")]
+        if len(scores) != len(self.tokens):
+            raise ModelError(
+                f"{self._fields.path}: scores don't fit the vocabulary; fetch it again"
+            )
+        return merges_by_score(self.tokens, scores, [kind == _NORMAL for kind in self._kinds])

@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 import jax
 
-from patchgym.agent.policy import Completion, SampleRequest
+from patchgym.agent.policy import Completion, PolicyLoad, SampleRequest
 from patchgym.trainer.model.compilation import keep_compiled_programs
 from patchgym.trainer.model.config import ModelConfig
 from patchgym.trainer.model.decoder import Params
@@ -142,6 +142,11 @@ class JaxSampler:
     def statistics(self) -> SamplerStatistics:
         """A snapshot of counts and times."""
         return self._opened()[0].statistics()
+
+    def load(self) -> PolicyLoad:
+        """Turns running and in line. Memory is laid out whole at the start: it never runs short."""
+        now = self.statistics()
+        return PolicyLoad(running=now.active, waiting=now.queued)
 
     def _opened(self) -> tuple[Engine, threading.Thread | None]:
         if self._engine is None:

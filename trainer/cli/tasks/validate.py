@@ -16,8 +16,8 @@ from rich.table import Table
 from patchgym.datasets.task import Task, dump_tasks
 from patchgym.datasets.trial import TrialConfig
 from patchgym.datasets.validate import Validation, validate_all
-from patchgym.trainer.cli.task_pool import open_task_pool
 from patchgym.trainer.errors import UserError
+from patchgym.trainer.task_pool import open_task_pool
 from patchgym.trainer.task_sets import load_task_set
 
 Answers = dict[str, Validation]

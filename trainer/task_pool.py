@@ -1,10 +1,10 @@
-"""A pool in which given tasks can run, with their images, as the command line's actions need it."""
+"""A pool in which given tasks can run, with their images."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
@@ -29,9 +29,13 @@ class TaskPool:
 
 @asynccontextmanager
 async def open_task_pool(
-    tasks: Sequence[Task], *, image: str, size: int
+    tasks: Sequence[Task], *, image: str, size: int, memory_mib: int = 0
 ) -> AsyncIterator[TaskPool]:
-    """`image` is `auto` for the base image; `size` is how many sandboxes may be leased at once."""
+    """`image` is `auto` for the base image; `size` is how many sandboxes may be leased at once.
+
+    `memory_mib` limits the sandboxes of tasks that have no environment of their own; 0 leaves the
+    default.
+    """
     from patchgym.datasets.images import TaskImages, pool_spec
     from patchgym.sandbox import BuildAccess, ImageStore, Pool, ensure_base
 
@@ -40,5 +44,8 @@ async def open_task_pool(
     access = BuildAccess()
     if own:
         access = await anyio.to_thread.run_sync(BuildAccess.of_this_machine)
-    async with ImageStore(access=access) as store, Pool(pool_spec(tasks, tag), size=size) as pool:
+    spec = pool_spec(tasks, tag)
+    if memory_mib and not own:
+        spec = replace(spec, memory_mib=memory_mib)
+    async with ImageStore(access=access) as store, Pool(spec, size=size) as pool:
         yield TaskPool(pool=pool, images=TaskImages(store) if own else None, image=tag)

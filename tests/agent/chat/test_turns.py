@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patchgym.agent import CharacterTokenizer
-from patchgym.agent.render import neutralize, render_prompt, render_reply
+from patchgym.agent.chat import neutralize, render_prompt, render_reply
 
 
 def test_a_prompt_ends_where_the_assistant_begins() -> None:
