@@ -3,7 +3,7 @@
 PYTHON_BIN := .venv/bin
 ARGS ?=
 
-.PHONY: quickstart test check format setup vllm chaos bench-sandbox bench-sampler bench-learner bench-install bench-linting bench-mining bench-injection bench-tampering bench-evaluate bench-quickstart
+.PHONY: quickstart test check format setup vllm chaos bench-sandbox bench-sampler bench-learner bench-install bench-linting bench-mining bench-injection bench-tampering bench-evaluate bench-rollout bench-quickstart
 
 quickstart: setup  ## Train the pretrained model on the bundled repair tasks
 	$(PYTHON_BIN)/patchgym train --config examples/quickstart.toml $(ARGS)
@@ -35,6 +35,9 @@ bench-sandbox bench-sampler bench-learner bench-install bench-linting bench-mini
 
 bench-evaluate: setup  ## Against swebench itself; ARGS must name --tasks and --mirror
 	$(PYTHON_BIN)/python benchmarks/evaluate.py $(ARGS)
+
+bench-rollout: setup  ## Beside Tunix's agentic GRPO, in a simulated world: about fifteen quiet minutes a round
+	$(PYTHON_BIN)/python benchmarks/rollout.py $(ARGS)
 
 bench-quickstart: setup  ## Three seeds of the quickstart: up to an hour on two cores
 	$(PYTHON_BIN)/python benchmarks/bench_quickstart.py $(ARGS)

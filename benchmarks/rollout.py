@@ -26,6 +26,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PEER = ROOT / "benchmarks" / "peers" / "tunix_agentic.py"
 SLOTS, GROUP, GROUPS, WARMUP = 32, 4, 8, 3
 TAIL = 3
-"""Steps at the end that are not timed: rollouts for steps that will not come are never begun."""
+"""Steps at the end that are not timed where rollouts run ahead: none is begun for steps past it."""
 BASE: dict[str, str] = {
     "group.size": str(GROUP),
     "group.per_step": str(GROUPS),
@@ -49,11 +50,13 @@ BASE: dict[str, str] = {
     "rollout.context_tokens": "256",
     "rollout.seconds": "600",
     "scoring.workers": str(SLOTS),
-    "learner.row_tokens": "[512]",
+    "learner.row_tokens": "[192]",
 }
 MODES: dict[str, dict[str, str]] = {
     "on_policy": {"group.max_staleness": "0"},
+    "on_policy_extra": {"group.max_staleness": "0", "group.extra": "4", "group.quorum": "3"},
     "staleness_1": {"group.max_staleness": "1"},
+    "staleness_1_extra": {"group.max_staleness": "1", "group.extra": "4", "group.quorum": "3"},
     "asynchronous": {"group.max_staleness": "2", "group.asynchronous": "true"},
 }
 FAILURES = {"failing_steps": 0.02, "hanging": 0.06, "dying": 0.01}
@@ -143,10 +146,19 @@ def _measure(mode: str, steps: int, world: World | None = None, **more: str) -> 
 
 
 def _figures(run: SimulatedRun, config: RunConfig) -> dict[str, Any]:
-    """Rates between the third step and the last but three."""
-    start, end = run.published[WARMUP - 1], run.published[-1 - TAIL]
+    """Rates between the third step and the last that is timed."""
+    tail = TAIL if config.group.max_staleness else 0
+    last = len(run.published) - tail
+    start, end = run.published[WARMUP - 1], run.published[last - 1]
     seconds = end - start
-    trained = (len(run.published) - WARMUP - TAIL) * config.group.per_step * config.group.size
+    counted = {row["id"] for row in run.rollouts if row["reward"] is not None}
+    timed = range(WARMUP, last)
+    trained = sum(
+        member in counted
+        for group in run.groups
+        if group["state"] == "committed" and group["step"] in timed
+        for member in json.loads(group["members"])
+    )
     done = [row for row in run.rollouts if start <= row["finished"] <= end]
     lasted = [row["seconds"] for row in done if row["reward"] is not None]
     lost = sum(row["seconds"] for row in done if row["reward"] is None)
@@ -154,7 +166,7 @@ def _figures(run: SimulatedRun, config: RunConfig) -> dict[str, Any]:
     numbers = sorted(int(group["id"][1:]) for group in run.groups)
     return {
         "trajectories_per_s": round(trained / seconds, 3),
-        "slot_use": round(_slot_use(run), 4),
+        "slot_use": round(_slot_use(run, last), 4),
         "episode_s": round(statistics.fmean(lasted), 3),
         "lost_share": round(lost / (lost + sum(lasted)), 4),
         "groups_lost": len(numbers) - len(set(numbers)) + numbers[-1] + 1 - len(numbers),
@@ -167,10 +179,10 @@ def _figures(run: SimulatedRun, config: RunConfig) -> dict[str, Any]:
     }
 
 
-def _slot_use(run: SimulatedRun) -> float:
-    """Mean over the timed steps, each weighted by its length."""
-    lengths = [b - a for a, b in itertools.pairwise(run.published[WARMUP - 1 : -TAIL])]
-    shares = [step["slot_use"] for step in run.steps[WARMUP:-TAIL]]
+def _slot_use(run: SimulatedRun, last: int) -> float:
+    """Mean over the timed steps up to `last`, each weighted by its length."""
+    lengths = [b - a for a, b in itertools.pairwise(run.published[WARMUP - 1 : last])]
+    shares = [step["slot_use"] for step in run.steps[WARMUP:last]]
     return sum(n * s for n, s in zip(lengths, shares, strict=True)) / sum(lengths)
 
 
@@ -182,7 +194,7 @@ def _crowd(steps: int) -> dict[str, Any]:
         "scoring.workers": "64",
         "scoring.queue": "512",
     }
-    found = _measure("asynchronous", 6, None, **more)
+    found = _measure("asynchronous", 9, None, **more)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return {**found, "memory_gib": round(peak, 3), "rollouts": 2000}
 
@@ -193,9 +205,7 @@ def _failures(steps: int) -> dict[str, Any]:
 
 
 INNER: dict[str, Callable[[int], dict[str, Any]]] = {
-    "on_policy": lambda steps: _measure("on_policy", steps),
-    "staleness_1": lambda steps: _measure("staleness_1", steps),
-    "asynchronous": lambda steps: _measure("asynchronous", steps),
+    **{mode: partial(_measure, mode) for mode in MODES},
     "failures": _failures,
     "crowd": _crowd,
 }

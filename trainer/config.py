@@ -118,18 +118,21 @@ class GroupSection:
     size: int = 8
     """Rollouts of one task that are compared with each other."""
     per_step: int = 4
-    """Groups in an optimizer update."""
+    """Groups in an optimizer update; whole ones that would be too stale for the next come along."""
     max_staleness: int = 1
     """Learner's version minus a trajectory's oldest version, at most, when it is trained; 0 is
     on-policy training: rollouts wait for the weights of every step."""
     asynchronous: bool = False
     """Rollouts never wait for the learner while the queue has room: groups that turn out too stale
     when they are to be trained are dropped. Otherwise one opens only where it surely is in time."""
+    extra: int = 0
+    """Groups opened beyond those that are sure to be in time: the first to be whole are trained,
+    what comes too late is dropped and its task comes first the next time."""
     spare: int = 0
     """Members more than `size`: the first to finish make the group. Favours short rollouts."""
     quorum: int = 0
-    """With `straggler_seconds`: a group with this many members that count does not wait for those
-    that have been under way for longer; 0 always waits."""
+    """A group with this many members that count is trained with these where it would be too stale
+    otherwise, or where the rest takes longer than `straggler_seconds`; 0: never."""
     straggler_seconds: float = 0.0
     """Seconds after which a rollout is a straggler; 0: none ever is."""
     estimator: Literal["rloo", "grpo", "dr_grpo"] = "rloo"
@@ -233,13 +236,20 @@ class RunConfig:
             group.asynchronous,
             "false with group.max_staleness = 0: whatever ran ahead would be too stale",
         )
+        _require(group.extra >= 0, "group.extra", group.extra, "at least 0")
+        _require(
+            not (group.extra and group.asynchronous),
+            "group.extra",
+            group.extra,
+            "0 with group.asynchronous, which opens as many as the queue has room for",
+        )
         _require(group.spare >= 0, "group.spare", group.spare, "at least 0")
         _require(0 <= group.quorum <= group.size, "group.quorum", group.quorum, "0 to group.size")
         _require(
-            (group.quorum > 0) == (group.straggler_seconds > 0),
+            group.quorum > 0 or group.straggler_seconds == 0,
             "group.straggler_seconds",
             group.straggler_seconds,
-            "set together with group.quorum: one has no effect without the other",
+            "0 without group.quorum: it would have no effect",
         )
         _require(self.run.stall_limit > 0, "run.stall_limit", self.run.stall_limit, "above 0")
 

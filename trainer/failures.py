@@ -10,7 +10,7 @@ from patchgym.agent import FailureKind, Trajectory, rule_for
 
 from .errors import RunStopped
 
-WINDOW = 50
+WINDOW = 200
 """Rollouts looked back on."""
 MINIMUM = 20
 """Rollouts before a share means anything."""
@@ -18,7 +18,7 @@ MINIMUM = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureBudgets:
-    """Shares of the last 50 rollouts that may fail, by what failed; 1 never stops a run."""
+    """Shares of the last 200 rollouts that may fail, by what failed; 1 never stops a run."""
 
     policy: float = 0.3
     """The sampler."""

@@ -102,7 +102,14 @@ class _Open:
     todo: deque[_Todo]
     out: dict[int, str] = field(default_factory=dict)
     """Rollout ids by member."""
+    begun: dict[int, int] = field(default_factory=dict)
+    """Policy version at which each member that is out began."""
     members: dict[int, Member] = field(default_factory=dict)
+
+    def oldest(self) -> int:
+        """The oldest policy version in it, as far as it is known; large when nothing is."""
+        done = [m.trajectory.oldest_version for m in self.members.values() if m.in_loss]
+        return min((*done, *(self.begun[member] for member in self.out)), default=1 << 62)
 
     def counted(self) -> int:
         """Members back that count in the baseline."""
@@ -127,6 +134,15 @@ class Waiting:
     task_id: str
     number: int
     rollouts: tuple[str, ...]
+
+
+def _waiting(group: _Open) -> Waiting:
+    return Waiting(
+        group_id=group.group_id,
+        task_id=group.task.id,
+        number=group.number,
+        rollouts=tuple(group.out.values()),
+    )
 
 
 class GroupBook:
@@ -165,11 +181,12 @@ class GroupBook:
         self.identical = 0
         """Groups so far whose members all sampled the very same ids."""
 
-    def next_item(self, allowance: int) -> WorkItem | None:
-        """The next rollout; opens a group only while fewer than `allowance` live ones exist."""
+    def next_item(self, allowance: int, version: int = 0) -> WorkItem | None:
+        """The next rollout, to begin at policy `version`; opens a group only while fewer than
+        `allowance` live ones exist."""
         for group in self._groups.values():
             if group.todo:
-                return self._hand_out(group)
+                return self._hand_out(group, version)
         if self._finished + len(self._groups) >= allowance:
             return None
         if self._numbers:
@@ -181,7 +198,7 @@ class GroupBook:
         todo = deque(_Todo(member=member) for member in range(self._size + self._spare))
         group = _Open(group_id, number, self._tasks(number), todo)
         self._groups[group_id] = group
-        return self._hand_out(group)
+        return self._hand_out(group, version)
 
     def finish(self, item: WorkItem, member: Member) -> Group | DropReason | None:
         """Take a scored rollout back: a whole group, the reason it is dropped, or None."""
@@ -208,18 +225,27 @@ class GroupBook:
         left, self._leftover = self._leftover, []
         return left
 
-    def waiting(self, quorum: int) -> list[Waiting]:
-        """Groups with `quorum` counted members that wait for nothing but rollouts under way."""
+    def waiting(self, quorum: int, *, older_than: int | None = None) -> list[Waiting]:
+        """Groups with `quorum` counted members that wait for nothing but rollouts under way; only
+        those with a rollout that began before version `older_than`, if given."""
         return [
-            Waiting(
-                group_id=group.group_id,
-                task_id=group.task.id,
-                number=group.number,
-                rollouts=tuple(group.out.values()),
-            )
+            _waiting(group)
             for group in self._groups.values()
-            if group.out and not group.todo and group.counted() >= quorum
+            if group.out
+            and not group.todo
+            and group.counted() >= quorum
+            and (older_than is None or group.oldest() < older_than)
         ]
+
+    def drop_older(self, oldest: int) -> list[Waiting]:
+        """Drop open groups with a rollout that began before version `oldest`: they would be too
+        stale whenever they are whole. Their rollouts are left over."""
+        late = [group for group in self._groups.values() if group.oldest() < oldest]
+        for group in late:
+            del self._groups[group.group_id]
+            self._leftover.extend(group.out.values())
+            self.dropped["stale"] += 1
+        return [_waiting(group) for group in late]
 
     def went_stale(self) -> None:
         """A finished group was thrown away when it was to be trained: open another instead."""
@@ -266,7 +292,7 @@ class GroupBook:
         self.dropped[reason] += 1
         return reason
 
-    def _hand_out(self, group: _Open) -> WorkItem:
+    def _hand_out(self, group: _Open, version: int) -> WorkItem:
         todo = group.todo.popleft()
         suffix = f"-retry{todo.attempt}" if todo.attempt else ""
         suffix += f"-part{todo.part}" if todo.part else ""
@@ -282,6 +308,8 @@ class GroupBook:
             earlier=todo.earlier,
         )
         group.out[todo.member] = item.rollout_id
+        sampled = (turn.completion.policy_version for turn in todo.earlier)
+        group.begun[todo.member] = min((version, *sampled))
         return item
 
 
@@ -305,10 +333,11 @@ def identical(group: Group) -> bool:
     return len(given) > 1 and len(set(given)) == 1
 
 
-def allowance(step: int, steps: int, per_step: int, max_staleness: int) -> int:
-    """Live groups allowed while `step` updates are done, so that none is trained too late.
+def allowance(left: int, per_step: int, max_staleness: int) -> int:
+    """Groups that may be live, whole or not, with `left` updates to come, so that none is trained
+    too late.
 
-    Groups are trained `per_step` at a time; one opened now is the allowance-th at worst, hence
-    trained at most `max_staleness` updates later.
+    They are trained `per_step` at a time, so that the last of them is trained at most
+    `max_staleness` updates later, if they become whole in the order they were opened.
     """
-    return min(steps, step + 1 + max_staleness) * per_step
+    return min(left, 1 + max_staleness) * per_step

@@ -38,29 +38,26 @@ class GroupQueue:
         self._groups.append(group)
         self._notify()
 
-    async def take(
+    async def enough(
         self,
         count: int,
         *,
-        version: int,
-        max_staleness: int,
+        oldest: int,
         on_stale: Callable[[Group], None],
         timeout: float,
         culprit: Callable[[], str],
-    ) -> list[Group]:
-        """`count` groups whose staleness at `version` is within the bound.
+    ) -> None:
+        """Return when there are `count` groups with nothing older than version `oldest`.
 
-        Staler ones are handed to `on_stale` and leave the queue. Raises RunStopped, naming
+        Older ones are handed to `on_stale` and leave the queue. Raises RunStopped, naming
         `culprit()`, after `timeout` seconds.
         """
         try:
             with anyio.fail_after(timeout):
                 while True:
-                    self._evict(version - max_staleness, on_stale)
+                    self.evict(oldest, on_stale)
                     if len(self._groups) >= count:
-                        taken = [self._groups.popleft() for _ in range(count)]
-                        self._notify()
-                        return taken
+                        return
                     await self._changed.wait()
         except TimeoutError:
             raise RunStopped(
@@ -68,18 +65,38 @@ class GroupQueue:
                 f"{len(self._groups)}: {culprit()}"
             ) from None
 
-    def put_back(self, groups: list[Group]) -> None:
-        """Return taken groups to the front, in their order; they were not trained."""
-        self._groups.extendleft(reversed(groups))
+    def take(self, count: int, *, last_chance: int) -> list[Group]:
+        """The `count` stalest groups, and with them all others older than version `last_chance`,
+        which would be too stale for the next step: they are learned from now, or never."""
+        ordered = sorted(self._groups, key=lambda group: group.oldest_version)
+        chosen = [
+            group
+            for place, group in enumerate(ordered)
+            if place < count or group.oldest_version < last_chance
+        ]
+        for group in chosen:
+            self._groups.remove(group)
         self._notify()
+        return chosen
 
-    def _evict(self, oldest: int, on_stale: Callable[[Group], None]) -> None:
+    def evict(self, oldest: int, on_stale: Callable[[Group], None]) -> None:
+        """Hand groups with anything older than version `oldest` to `on_stale`; they leave."""
         stale = [group for group in self._groups if group.oldest_version < oldest]
         for group in stale:
             self._groups.remove(group)
             on_stale(group)
         if stale:
             self._notify()
+
+    def put_now(self, group: Group) -> None:
+        """Add a group that can't wait, whether there is room or not."""
+        self._groups.append(group)
+        self._notify()
+
+    def put_back(self, groups: list[Group]) -> None:
+        """Return taken groups to the front, in their order; they were not trained."""
+        self._groups.extendleft(reversed(groups))
+        self._notify()
 
     def _notify(self) -> None:
         self._changed.set()

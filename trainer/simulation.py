@@ -207,10 +207,10 @@ class SimulatedEnvironment:
     tools = (ACT,)
     answers = True
 
-    def __init__(self, world: World, task: SimulatedTask, visit: int, on_stage: OnStage) -> None:
-        """`visit` tells rollouts of one task apart."""
+    def __init__(self, world: World, key: tuple[int, int], on_stage: OnStage) -> None:
+        """`key` names the task and tells rollouts of one task apart."""
         self._world = world
-        self._key = (task.number, visit)
+        self._key = key
         self._on_stage = on_stage
         self._steps = 0
 
@@ -233,7 +233,7 @@ class SimulatedEnvironment:
 
     async def step(self, call: ToolCall) -> Observation:
         """Sleep, then answer, raise, or never come back."""
-        world, key = self._world, (*self._key, self._steps)
+        world, key = self._world, (*self._key, self._steps + 1)
         last = self._steps == world.turns - 1
         if last and world.chance(world.hanging, "hang", *self._key):
             await anyio.sleep_forever()
@@ -257,15 +257,17 @@ class SimulatedDomain:
 
     def __init__(self, world: World, *, tasks: int = 1000) -> None:
         self._world = world
+        self._groups: dict[int, int] = {}
         self._visits: Counter[int] = Counter()
         self.train = [SimulatedTask(number=number) for number in range(tasks)]
         self.heldout: list[SimulatedTask] = []
 
     def environment(self, task: SimulatedTask, on_stage: OnStage) -> Environment:
-        """A fresh environment."""
+        """A fresh environment; its draws are keyed by the order in which tasks come up."""
+        group = self._groups.setdefault(task.number, len(self._groups))
         visit = self._visits[task.number]
         self._visits[task.number] += 1
-        return SimulatedEnvironment(self._world, task, visit, on_stage)
+        return SimulatedEnvironment(self._world, (group, visit), on_stage)
 
     async def score(self, task: SimulatedTask, trajectory: Trajectory) -> Reward:
         """A number between 0 and 1, after the reward's seconds."""

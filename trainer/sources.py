@@ -20,9 +20,12 @@ class TrainingSource:
         book: GroupBook,
         allowance: Callable[[], int],
         on_open: Callable[[WorkItem], None] = lambda item: None,
+        version: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`version` is that of the policy, at which a rollout that is handed out begins."""
         self._book = book
         self._allowance = allowance
+        self._version = version
         self._on_open = on_open
         self._changed = anyio.Event()
         self._closed = False
@@ -30,7 +33,7 @@ class TrainingSource:
     async def next(self) -> WorkItem | None:
         """The next rollout, as soon as one may start; None once closed."""
         while not self._closed:
-            item = self._book.next_item(self._allowance())
+            item = self._book.next_item(self._allowance(), self._version())
             if item is not None:
                 if item.member == item.attempt == item.part == 0:
                     self._on_open(item)

@@ -93,12 +93,17 @@ class RevisitOrder:
         self._waiting: dict[str, None] = {}
         """Ids of tasks to go back to, the longest not visited first."""
         self._known: dict[int, Problem] = {}
+        self._first: dict[str, None] = {}
+        """Ids of tasks that come before any other, in this order."""
 
     def __call__(self, number: int) -> Problem:
         """The task of group `number`; asked once for each number, in any order."""
         if number in self._known:
             return self._known[number]
-        if self._waiting and self._goes_back(number):
+        if self._first:
+            task = self._by_id[next(iter(self._first))]
+            del self._first[task.id]
+        elif self._waiting and self._goes_back(number):
             task = self._by_id[next(iter(self._waiting))]
         else:
             task = self._turns(self._turn)
@@ -110,6 +115,11 @@ class RevisitOrder:
         """The tasks that are likely to come next: those to go back to, then those in turn."""
         back = [self._by_id[task_id] for task_id in list(self._waiting)[:count]]
         return back + [self._turns(self._turn + ahead) for ahead in range(count - len(back))]
+
+    def again(self, task_id: str) -> None:
+        """A group of this task came too late: its next one comes first, so that tasks whose
+        rollouts take long are not starved by quick ones."""
+        self._first[task_id] = None
 
     def learn(self, task_id: str, *, spread: bool) -> None:
         """A group of this task is whole."""

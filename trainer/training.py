@@ -79,13 +79,19 @@ class Training:
             first_number=restored.next_number,
             already=restored.committed + len(self._ready),
         )
-        self._source = TrainingSource(self._book, self._allowance, self._opened)
+        self._source = TrainingSource(
+            self._book,
+            self._allowance,
+            self._opened,
+            lambda: self._resources.policy.version,
+        )
         self._pipeline = self._make_pipeline()
         self._watchdog = Watchdog(
             self._moved, self._describe, self._stalled, limit=config.run.stall_limit
         )
         self._sampled_before = 0
         self._identical = 0
+        self._trained = restored.committed
         self._lag = LoopLag()
         self._slots_seen = (time.monotonic(), 0.0)
 
@@ -141,13 +147,13 @@ class Training:
             progress.idle_share, progress.idle_reasons = idle.idle_share, idle.reasons()
 
     def _allowance(self) -> int:
-        group, steps = self._config.group, self._config.run.steps
-        version = self._resources.policy.version
-        if not group.asynchronous:
-            return allowance(version, steps, group.per_step, group.max_staleness)
-        under_way = -(-self._config.rollout.in_flight // group.size)
-        trained = self._resources.learner.step * group.per_step
-        return min(steps * group.per_step, trained + self._queue.capacity + under_way)
+        group = self._config.group
+        left = self._config.run.steps - self._resources.policy.version
+        if group.asynchronous:
+            under_way = -(-self._config.rollout.in_flight // group.size)
+            return self._trained + min(left * group.per_step, self._queue.capacity + under_way)
+        sure = allowance(left, group.per_step, group.max_staleness)
+        return self._trained + sure + group.extra
 
     def _make_pipeline(self) -> Pipeline:
         return Pipeline(
@@ -159,6 +165,20 @@ class Training:
     async def _rollouts(self) -> None:
         slots = self._config.rollout.in_flight
         await self._pipeline.run(self._source, self._deliver, slots=slots)
+
+    def _noted(self, group: Group) -> None:
+        """A group is whole."""
+        self._order.learn(group.task_id, spread=True)
+        self._recorder.group(group, "ready")
+
+    def _dropped(self, task_id: str, group_id: str, number: int, reason: DropReason | None) -> None:
+        if reason == "no_spread":
+            self._order.learn(task_id, spread=False)
+        self._ledger.group(group_id, task_id, number, "dropped", reason=reason or "")
+
+    def _cancel_leftover(self) -> None:
+        for rollout_id in self._book.leftover():
+            self._pipeline.cancel(rollout_id)
 
     async def _stragglers(self) -> None:
         """Groups with a quorum don't wait for members that have been under way for too long."""
@@ -223,19 +243,15 @@ class Training:
         self, group_id: str, task_id: str, number: int, result: Group | DropReason | None
     ) -> None:
         """A group may have become whole: queue or drop it, and let go of what it left over."""
-        for rollout_id in self._book.leftover():
-            self._pipeline.cancel(rollout_id)
+        self._cancel_leftover()
         if self._book.identical > self._identical:
             self._identical = self._book.identical
             self._alarm("identical", f"all rollouts of {group_id} sampled the very same ids")
         if isinstance(result, Group):
-            self._order.learn(result.task_id, spread=True)
-            self._recorder.group(result, "ready")
+            self._noted(result)
             await self._queue.put(result)
         elif result is not None:
-            if result == "no_spread":
-                self._order.learn(task_id, spread=False)
-            self._ledger.group(group_id, task_id, number, "dropped", reason=result)
+            self._dropped(task_id, group_id, number, result)
         self._source.wake()
 
     async def _step(self) -> None:
@@ -254,6 +270,7 @@ class Training:
             raise RunStopped(f"step {step + 1} was not applied: {report['reason']}")
         for group in groups:
             self._recorder.group(group, "committed", step=step)
+        self._trained += len(groups)
         self._compare(step, report, groups)
         metrics = {
             **report,
@@ -261,7 +278,7 @@ class Training:
         }
         with self._clock.span("publishing"):
             await self._resources.publish()
-        self._source.wake()
+        self._drop_late()
         self._note(step, metrics)
         await self._ledger.flush()
         if learner.step % config.checkpoint.every == 0 and learner.step < config.run.steps:
@@ -270,14 +287,28 @@ class Training:
 
     async def _take(self, step: int) -> list[Group]:
         group = self._config.group
-        return await self._queue.take(
+        await self._queue.enough(
             group.per_step,
-            version=step,
-            max_staleness=group.max_staleness,
+            oldest=step - group.max_staleness,
             on_stale=self._went_stale,
             timeout=group.wait_limit,
             culprit=lambda: f"{self._board.counts()}; longest: {self._board.oldest()}",
         )
+        last_chance = step + 1 - group.max_staleness
+        if group.quorum:
+            self._salvage(last_chance)
+        return self._queue.take(group.per_step, last_chance=last_chance)
+
+    def _salvage(self, last_chance: int) -> None:
+        """Groups that would be too stale when they are whole make do with their quorum now."""
+        for waiting in self._book.waiting(self._config.group.quorum, older_than=last_chance):
+            result = self._book.close_early(waiting.group_id)
+            if isinstance(result, Group):
+                self._noted(result)
+                self._queue.put_now(result)
+            else:
+                self._dropped(waiting.task_id, waiting.group_id, waiting.number, result)
+        self._cancel_leftover()
 
     def _opened(self, item: WorkItem) -> None:
         self._ledger.group(item.group_id, item.task.id, item.number, "pending")
@@ -285,7 +316,18 @@ class Training:
 
     def _went_stale(self, group: Group) -> None:
         self._book.went_stale()
+        self._order.again(group.task_id)
         self._recorder.group(group, "dropped", reason="stale")
+        self._source.wake()
+
+    def _drop_late(self) -> None:
+        """With new weights out: what would be too stale by the next step need not go on."""
+        oldest = self._resources.learner.step - self._config.group.max_staleness
+        self._queue.evict(oldest, self._went_stale)
+        for late in self._book.drop_older(oldest):
+            self._order.again(late.task_id)
+            self._ledger.group(late.group_id, late.task_id, late.number, "dropped", reason="stale")
+        self._cancel_leftover()
         self._source.wake()
 
     def _metrics(self, groups: Sequence[Group], window: Window, step: int) -> dict[str, object]:

@@ -79,7 +79,50 @@ def test_unfinished_groups_of_a_resumed_run_come_first_with_their_own_streams() 
 
 
 def test_the_allowance_keeps_groups_within_the_staleness_bound() -> None:
-    assert allowance(0, 10, per_step=4, max_staleness=0) == 4
-    assert allowance(0, 10, per_step=4, max_staleness=1) == 8
-    assert allowance(3, 10, per_step=4, max_staleness=1) == 20
-    assert allowance(9, 10, per_step=4, max_staleness=1) == 40
+    assert allowance(10, per_step=4, max_staleness=0) == 4
+    assert allowance(10, per_step=4, max_staleness=1) == 8
+    assert allowance(1, per_step=4, max_staleness=1) == 4, "no group without a step to train it"
+    assert allowance(0, per_step=4, max_staleness=1) == 0
+
+
+def test_a_group_that_will_be_too_stale_is_dropped_while_it_is_out() -> None:
+    owner = book(size=2)
+    first = owner.next_item(2, 0)
+    second = owner.next_item(2, 1)
+    third = owner.next_item(2, 1)
+    assert first and second and third
+    assert (first.group_id, third.group_id) == ("g00000", "g00001")
+    assert owner.finish(second, member(second, 1.0, version=1)) is None
+    assert owner.drop_older(0) == []
+    (late,) = owner.drop_older(1)
+    assert (late.group_id, late.rollouts) == ("g00000", (first.rollout_id,))
+    assert owner.leftover() == [first.rollout_id]
+    assert owner.leftover() == []
+    assert owner.dropped == {"stale": 1}
+    assert owner.finish(first, member(first, 1.0)) is None, "it comes home to nobody"
+
+
+def test_a_straggler_goes_on_as_a_part_and_keeps_its_stream() -> None:
+    owner = book(size=2)
+    item = take(owner, 1)
+    cut = member(item, None, "straggler", version=4)
+    assert owner.finish(item, cut) is None
+    take(owner, 1)
+    part = take(owner, 1)
+    assert part.rollout_id == f"{item.rollout_id}-part1"
+    assert (part.seed, part.earlier) == (item.seed, cut.trajectory.turns)
+    assert (part.attempt, part.part) == (item.attempt, 1)
+
+
+def test_a_quorum_makes_do_without_the_rest() -> None:
+    owner = book(size=3)
+    items = [take(owner, 1) for _ in range(3)]
+    for item, total in zip(items[:2], (0.0, 1.0), strict=True):
+        assert owner.waiting(2) == []
+        assert owner.finish(item, member(item, total)) is None
+    (waiting,) = owner.waiting(2)
+    assert waiting.rollouts == (items[2].rollout_id,)
+    assert owner.waiting(2, older_than=0) == []
+    group = owner.close_early(waiting.group_id)
+    assert isinstance(group, Group) and len(group.members) == 2
+    assert owner.leftover() == [items[2].rollout_id]
