@@ -247,10 +247,9 @@ async def test_text_can_never_be_trained_on() -> None:
     queue, stale = GroupQueue(4), list[Group]()
     await queue.put(group)
     with pytest.raises(RunStopped):
-        await queue.take(
-            1, version=0, max_staleness=2, on_stale=stale.append, timeout=0.05,
-            culprit=lambda: "nobody",
-        )  # fmt: skip
+        await queue.enough(
+            1, oldest=-2, on_stale=stale.append, timeout=0.05, culprit=lambda: "nobody"
+        )
     assert stale == [group]
     assert not hasattr(TextAdapter(Endpoint(), TEXT), "publish")
 
