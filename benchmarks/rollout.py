@@ -34,7 +34,7 @@ from typing import Any
 import anyio
 
 from patchgym.trainer.config import RunConfig, load_config
-from patchgym.trainer.simulation import SimulatedRun, World, simulate
+from patchgym.trainer.simulation import Latency, SimulatedRun, World, simulate
 
 ROOT = Path(__file__).resolve().parent.parent
 PEER = ROOT / "benchmarks" / "peers" / "tunix_agentic.py"
@@ -57,7 +57,11 @@ MODES: dict[str, dict[str, str]] = {
     "on_policy_extra": {"group.max_staleness": "0", "group.extra": "4", "group.quorum": "3"},
     "staleness_1": {"group.max_staleness": "1"},
     "staleness_1_extra": {"group.max_staleness": "1", "group.extra": "4", "group.quorum": "3"},
-    "asynchronous": {"group.max_staleness": "2", "group.asynchronous": "true"},
+    "asynchronous": {
+        "group.max_staleness": "2",
+        "group.asynchronous": "true",
+        "group.quorum": "3",
+    },
 }
 FAILURES = {"failing_steps": 0.02, "hanging": 0.06, "dying": 0.01}
 
@@ -115,7 +119,8 @@ def _summary(found: dict[str, list[dict[str, Any]]]) -> dict[str, object]:
             b["trajectories_per_s"] / a["trajectories_per_s"]
             for a, b in zip(whole, broken, strict=True)
         ]
-        left = statistics.median(1 - one["lost_share"] for one in broken)
+        pairs = zip(whole, broken, strict=True)
+        left = statistics.median((1 - b["lost_share"]) / (1 - a["lost_share"]) for a, b in pairs)
         result["failures_throughput"] = round(statistics.median(kept), 3)
         result["failures_work_left"] = round(left, 3)
         result["failures_groups_lost"] = sum(one["groups_lost"] for one in broken)
@@ -187,14 +192,15 @@ def _slot_use(run: SimulatedRun, last: int) -> float:
 
 
 def _crowd(steps: int) -> dict[str, Any]:
-    """2,000 rollouts at once."""
+    """2,000 rollouts at once, each slow enough that the learner keeps up with all of them."""
     more = {
         "rollout.in_flight": "2000",
-        "group.per_step": "100",
+        "group.per_step": "250",
         "scoring.workers": "64",
         "scoring.queue": "512",
     }
-    found = _measure("asynchronous", 9, None, **more)
+    world = World(turn_tokens=4, step=Latency(spec="lognormal:4,1.0", seed=1))
+    found = _measure("asynchronous", 8, world, **more)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return {**found, "memory_gib": round(peak, 3), "rollouts": 2000}
 

@@ -175,6 +175,8 @@ class GroupBook:
         self._numbers = deque(reopen)
         self._next_number = first_number
         self._groups: dict[str, _Open] = {}
+        self._unfilled: dict[str, _Open] = {}
+        """Those with members that are not handed out yet."""
         self._finished = already
         self._leftover: list[str] = []
         self.dropped: Counter[DropReason] = Counter()
@@ -184,9 +186,8 @@ class GroupBook:
     def next_item(self, allowance: int, version: int = 0) -> WorkItem | None:
         """The next rollout, to begin at policy `version`; opens a group only while fewer than
         `allowance` live ones exist."""
-        for group in self._groups.values():
-            if group.todo:
-                return self._hand_out(group, version)
+        if self._unfilled:
+            return self._hand_out(next(iter(self._unfilled.values())), version)
         if self._finished + len(self._groups) >= allowance:
             return None
         if self._numbers:
@@ -197,7 +198,7 @@ class GroupBook:
         group_id = f"g{number:05d}"
         todo = deque(_Todo(member=member) for member in range(self._size + self._spare))
         group = _Open(group_id, number, self._tasks(number), todo)
-        self._groups[group_id] = group
+        self._groups[group_id] = self._unfilled[group_id] = group
         return self._hand_out(group, version)
 
     def finish(self, item: WorkItem, member: Member) -> Group | DropReason | None:
@@ -209,6 +210,7 @@ class GroupBook:
         again = self._again(item, member)
         if again is not None:
             group.todo.append(again)
+            self._unfilled[group.group_id] = group
             return None
         group.members[item.member] = member
         if group.counted() < self._size and (group.todo or group.out):
@@ -242,8 +244,7 @@ class GroupBook:
         stale whenever they are whole. Their rollouts are left over."""
         late = [group for group in self._groups.values() if group.oldest() < oldest]
         for group in late:
-            del self._groups[group.group_id]
-            self._leftover.extend(group.out.values())
+            self._forget(group)
             self.dropped["stale"] += 1
         return [_waiting(group) for group in late]
 
@@ -275,9 +276,14 @@ class GroupBook:
             return _Todo(member=item.member, attempt=item.attempt + 1)
         return None
 
-    def _close(self, group: _Open) -> Group | DropReason:
+    def _forget(self, group: _Open) -> None:
+        """It is open no more; what is out is left over."""
         del self._groups[group.group_id]
+        self._unfilled.pop(group.group_id, None)
         self._leftover.extend(group.out.values())
+
+    def _close(self, group: _Open) -> Group | DropReason:
+        self._forget(group)
         whole = Group(
             group_id=group.group_id,
             task_id=group.task.id,
@@ -294,6 +300,8 @@ class GroupBook:
 
     def _hand_out(self, group: _Open, version: int) -> WorkItem:
         todo = group.todo.popleft()
+        if not group.todo:
+            del self._unfilled[group.group_id]
         suffix = f"-retry{todo.attempt}" if todo.attempt else ""
         suffix += f"-part{todo.part}" if todo.part else ""
         item = WorkItem(

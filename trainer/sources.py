@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import anyio
@@ -27,7 +28,7 @@ class TrainingSource:
         self._allowance = allowance
         self._version = version
         self._on_open = on_open
-        self._changed = anyio.Event()
+        self._waiters: deque[anyio.Event] = deque()
         self._closed = False
 
     async def next(self) -> WorkItem | None:
@@ -37,14 +38,29 @@ class TrainingSource:
             if item is not None:
                 if item.member == item.attempt == item.part == 0:
                     self._on_open(item)
+                self.wake()  # there may be more: one slot wakes the next, never all at once
                 return item
-            await self._changed.wait()
+            await self._wait()
+        self.wake()
         return None
 
+    async def _wait(self) -> None:
+        """Wait for one's turn to ask again; hands the turn on when it can't be used."""
+        mine = anyio.Event()
+        self._waiters.append(mine)
+        try:
+            await mine.wait()
+        except BaseException:
+            if mine.is_set():
+                self.wake()
+            else:
+                self._waiters.remove(mine)
+            raise
+
     def wake(self) -> None:
-        """The book or the allowance changed."""
-        self._changed.set()
-        self._changed = anyio.Event()
+        """The book or the allowance changed: the slot that has waited longest asks again."""
+        if self._waiters:
+            self._waiters.popleft().set()
 
     def close(self) -> None:
         """Start no more rollouts."""
