@@ -67,7 +67,7 @@ class EnvironmentSection:
 
     use: str = "repair"
     """`repair` (one function, whole answers), `repository` (a sandbox with tools), or a factory of
-    your own as `module:name` or `file.py:name`: see docs/agents.md."""
+    your own as `module:name` or `file.py:name`: see docs/rollouts.md."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Handed to a factory of your own."""
 
