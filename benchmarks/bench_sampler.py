@@ -153,7 +153,7 @@ async def _all(sampler: JaxSampler, requests: Sequence[SampleRequest]) -> None:
 async def _speed(loaded: Loaded, slots: int) -> float:
     """Sampled tokens a second of decoding with `slots` turns running."""
     async with _sampler(loaded, slots) as sampler:
-        await _all(sampler, [_request(seed, 24) for seed in range(slots)])
+        await _all(sampler, [_request(seed, 48) for seed in range(slots)])
         before = sampler.statistics()
         await _all(sampler, [_request(seed, 48) for seed in range(slots)])
         return _rate(before, sampler.statistics(), "sampled_tokens", "decode")
