@@ -93,11 +93,6 @@ class GroupQueue:
         self._groups.append(group)
         self._notify()
 
-    def put_back(self, groups: list[Group]) -> None:
-        """Return taken groups to the front, in their order; they were not trained."""
-        self._groups.extendleft(reversed(groups))
-        self._notify()
-
     def _notify(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()

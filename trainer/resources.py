@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast, get_args
 
 import anyio.lowlevel
@@ -17,7 +16,6 @@ import anyio.to_thread
 from patchgym.agent import Agent, AgentFactory, Policy
 from patchgym.agent.chat import ChatTokenizer
 from patchgym.agent.scaffolds import ScaffoldName, make_agent
-from patchgym.datasets.cache import cache_dir
 
 from .admission import Admission
 from .config import RunConfig
@@ -25,6 +23,7 @@ from .domain import Domain, DomainFactory, load_attribute
 from .errors import ConfigError, RunStopped
 from .idle import StageBoard
 from .pipeline import PipelineParts
+from .policies import model_path
 from .progress import Progress
 from .repositories import open_repositories
 from .run_folder import RunFolder
@@ -147,10 +146,8 @@ def make_agents(config: RunConfig, tokenizer: ChatTokenizer) -> AgentFactory:
 
 def _load_model(name: str) -> tuple[ModelConfig, Params, Tokenizer]:
     from .model.load import load_model
-    from .model.weights import ensure_weights
 
-    named = name.lower() == "smollm2-135m-instruct"
-    return load_model(ensure_weights(cache_dir()) if named else Path(name))
+    return load_model(model_path(name))
 
 
 def _make_learner(

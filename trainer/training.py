@@ -335,6 +335,7 @@ class Training:
         staleness = Counter(step - group.oldest_version for group in groups)
         sampled = self._resources.policy.statistics().sampled_tokens
         tokens, self._sampled_before = sampled - self._sampled_before, sampled
+        lag = self._lag.report()
         return {
             # The last steps may train groups while no new rollout is due: then there is no rate.
             "reward": sum(window.rewards) / count if count else None,
@@ -345,8 +346,8 @@ class Training:
             **_percentiles("reward", window.reward_seconds),
             "sampled_tokens": tokens,
             "slot_use": self._slot_use(),
-            "loop_blocked": self._lag.report().blocked_share,
-            "loop_lag_p99": self._lag.report().p99,
+            "loop_blocked": lag.blocked_share,
+            "loop_lag_p99": lag.p99,
             "staleness": {str(k): v for k, v in sorted(staleness.items())},
             "dropped": dict(self._book.dropped),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,7 +116,7 @@ async def test_spare_members_make_groups_of_the_first_to_finish(tmp_path: Path) 
     store = TrajectoryStore(tmp_path / "trajectories")
     for group in committed(run):
         members = [row for row in run.rollouts if row["group_id"] == group["id"]]
-        trained = [store.read(name) for name in __import__("json").loads(group["members"])]
+        trained = [store.read(name) for name in json.loads(group["members"])]
         counted = [item for item in trained if item.reward and item.reward.total is not None]
         assert len(counted) == 4
         assert len(members) >= 4

@@ -32,11 +32,11 @@ LAYER_TENSORS = {
 """Our name of a layer's weight, and Hugging Face's within `model.layers.<i>.`."""
 
 
-def assemble(config: ModelConfig, source: TensorSource, origin: Path) -> Params:
-    """The decoder's float32 weights from `source`; ModelError names `origin` and the tensor."""
+def layer_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Shape [out, in] of each of a layer's weights in Hugging Face's files, by our name."""
     width, inner = config.width, config.heads * config.head_dim
     kv = config.kv_heads * config.head_dim
-    shapes = {
+    return {
         "attention_norm": (width,),
         "query": (inner, width),
         "key": (kv, width),
@@ -47,6 +47,11 @@ def assemble(config: ModelConfig, source: TensorSource, origin: Path) -> Params:
         "up": (config.ffn, width),
         "down": (width, config.ffn),
     }
+
+
+def assemble(config: ModelConfig, source: TensorSource, origin: Path) -> Params:
+    """The decoder's float32 weights from `source`; ModelError names `origin` and the tensor."""
+    width, shapes = config.width, layer_shapes(config)
 
     def stacked(ours: str, theirs: str) -> Array:
         names = [f"model.layers.{i}.{theirs}.weight" for i in range(config.layers)]

@@ -6,7 +6,7 @@ Importing this package imports no JAX, no vLLM and no HTTP client.
 from .opening import OpenedPolicy, PolicyOptions, open_policy
 from .spec import PolicyKind, PolicySpec, parse_policy
 from .text_policy import TEXT_VERSION, TextAdapter, TextTokenizer, TokenUse
-from .tokenizers import fingerprint, load_chat_tokenizer
+from .tokenizers import fingerprint, load_chat_tokenizer, model_path
 
 __all__ = [
     "TEXT_VERSION",
@@ -19,6 +19,7 @@ __all__ = [
     "TokenUse",
     "fingerprint",
     "load_chat_tokenizer",
+    "model_path",
     "open_policy",
     "parse_policy",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from patchgym.agent.policies.tensor_files import Shapes
-from patchgym.trainer.model.assemble import LAYER_TENSORS
+from patchgym.trainer.model.assemble import LAYER_TENSORS, layer_shapes
 from patchgym.trainer.model.config import ModelConfig
 from patchgym.trainer.model.decoder import Params
 
@@ -30,19 +30,7 @@ def hugging_face_tensors(config: ModelConfig, params: Params) -> Iterator[tuple[
 
 def hugging_face_shapes(config: ModelConfig) -> Shapes:
     """Names and shapes that `hugging_face_tensors` gives for a model of this shape."""
-    width, inner = config.width, config.heads * config.head_dim
-    kv = config.kv_heads * config.head_dim
-    layer = {
-        "attention_norm": (width,),
-        "query": (inner, width),
-        "key": (kv, width),
-        "value": (kv, width),
-        "output": (width, inner),
-        "mlp_norm": (width,),
-        "gate": (config.ffn, width),
-        "up": (config.ffn, width),
-        "down": (width, config.ffn),
-    }
+    width, layer = config.width, layer_shapes(config)
     shapes: Shapes = {"model.embed_tokens.weight": (config.vocabulary, width)}
     for index in range(config.layers):
         for ours, theirs in LAYER_TENSORS.items():
