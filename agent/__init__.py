@@ -16,6 +16,7 @@ from .repair import RepairAgent, RepairConfig, RepairEnvironment
 from .rollout import RolloutLimits, Straggle, rollout, stream_seed
 from .scripted import CharacterTokenizer, ScriptedPolicy
 from .stop_reason import STOP_RULES, FailureKind, StopReason, StopRule, rule_for
+from .telemetry import rollout_span
 from .trajectory import Segment, Trajectory, Turn
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "VersionSpan",
     "check_completion",
     "rollout",
+    "rollout_span",
     "rule_for",
     "stream_seed",
 ]

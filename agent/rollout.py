@@ -18,9 +18,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import anyio
+from opentelemetry.trace import Span
 
 from patchgym.sandbox import SandboxError
 
+from . import telemetry
 from .action import Action, Observation, ToolCall, format_error
 from .agent import Agent, Context
 from .environment import Environment
@@ -81,16 +83,27 @@ async def rollout(
     on_stage: Callable[[str], None] = lambda stage: None,
     earlier: Sequence[Turn] = (),
     straggle: Straggle | None = None,
+    model: str = "",
+    span: Span | None = None,
 ) -> Trajectory:
     """Act on a task until it ends; never raises for what a rollout may meet (see the module).
 
     `earlier` are the turns of a partial rollout of the same task and seed: their calls are made
     again without asking the policy, and sampling goes on after them. From the first one on to which
-    the agent or the environment answers differently than it did then, they are let go.
+    the agent or the environment answers differently than it did then, they are let go. `model` is
+    the policy's name in spans; `span` is the rollout's own, from `rollout_span`, where the caller
+    hangs more on it.
     """
+    act = _Act(rollout_id, seed, agent, environment, policy, limits, on_stage, model, list(earlier))
+    with telemetry.acting(span, task_id, rollout_id) as told:
+        trajectory = await _act(act, task_id, straggle or Straggle())
+        told.ended(trajectory)
+    return trajectory
+
+
+async def _act(act: _Act, task_id: str, handle: Straggle) -> Trajectory:
     started = time.monotonic()
-    act = _Act(rollout_id, seed, agent, environment, policy, limits, on_stage, list(earlier))
-    handle = straggle or Straggle()
+    limits, environment = act.limits, act.environment
     reason: StopReason = "deadline"
     error = f"not over after {limits.seconds:.0f} s"
     outcome = b""
@@ -98,7 +111,9 @@ async def rollout(
         with handle.scope, anyio.move_on_after(limits.seconds):
             async with environment:
                 ended = await act.run()
-                outcome = await environment.outcome()
+                act.on_stage("outcome")
+                with telemetry.part("outcome"):
+                    outcome = await environment.outcome()
             reason, error = ended, ""
         if handle.asked and reason == "deadline":
             reason, error = "straggler", f"cancelled after {time.monotonic() - started:.0f} s"
@@ -109,9 +124,9 @@ async def rollout(
     except Exception as failure:  # the boundary where an environment's failures become data
         reason, error = "environment_failed", f"{type(failure).__name__}: {failure}"
     return Trajectory(
-        rollout_id=rollout_id,
+        rollout_id=act.rollout_id,
         task_id=task_id,
-        seed=seed,
+        seed=act.seed,
         turns=tuple(act.turns),
         stop_reason=reason,
         outcome=outcome,
@@ -138,6 +153,7 @@ class _Act:
     policy: Policy
     limits: RolloutLimits
     on_stage: Callable[[str], None]
+    model: str
     earlier: list[Turn]
     turns: list[Turn] = field(default_factory=list)
     replayed: int = 0
@@ -146,7 +162,8 @@ class _Act:
         """Append turns until an end is reached."""
         limits = self.limits
         room = limits.context_tokens - limits.max_new_tokens
-        opening = await self.environment.open()
+        with telemetry.part("open"):
+            opening = await self.environment.open()
         context = self.agent.open(opening, self.environment.tools, room=room)
         history: tuple[int, ...] = ()
         while True:
@@ -163,6 +180,12 @@ class _Act:
 
     async def _turn(self, context: Context, history: tuple[int, ...]) -> Turn:
         recorded = self._recorded(context)
+        with telemetry.turn(len(self.turns), replayed=recorded is not None):
+            return await self._take_turn(context, history, recorded)
+
+    async def _take_turn(
+        self, context: Context, history: tuple[int, ...], recorded: Turn | None
+    ) -> Turn:
         started = time.monotonic()
         completion = await self._sample(history) if recorded is None else recorded.completion
         sampled = time.monotonic()
@@ -212,13 +235,17 @@ class _Act:
             seed=stream_seed(self.seed, "turn", index),
             temperature=limits.temperature,
         )
-        try:
-            with anyio.move_on_after(limits.turn_seconds):
-                return check_completion(request, await self.policy.sample(request))
-        except Exception as failure:  # the boundary where a policy's failures become data
-            words = f"{type(failure).__name__}: {failure}"
-            raise _Ended("policy_failed", words) from failure
-        raise _Ended("deadline", f"turn {index + 1} was not sampled in {limits.turn_seconds:.0f} s")
+        with telemetry.sampling(request, self.model) as told:
+            try:
+                with anyio.move_on_after(limits.turn_seconds):
+                    completion = check_completion(request, await self.policy.sample(request))
+                    told.ended(completion)
+                    return completion
+            except Exception as failure:  # the boundary where a policy's failures become data
+                words = f"{type(failure).__name__}: {failure}"
+                raise _Ended("policy_failed", words) from failure
+            words = f"turn {index + 1} was not sampled in {limits.turn_seconds:.0f} s"
+            raise _Ended("deadline", words)
 
     async def _observe(self, action: Action) -> tuple[Observation, ...]:
         """The environment's answers to the calls, in order, up to one that ends the rollout."""
@@ -234,6 +261,10 @@ class _Act:
 
     async def _call(self, call: ToolCall) -> Observation:
         limit = self.limits.tool_seconds
-        with anyio.move_on_after(limit):
-            return await self.environment.step(call)
-        raise _Ended("environment_failed", f"the tool {call.name} did not answer in {limit:.0f} s")
+        with telemetry.tool_call(call.name, self.environment.tools) as told:
+            with anyio.move_on_after(limit):
+                observation = await self.environment.step(call)
+                told.ended(observation)
+                return observation
+            words = f"the tool {call.name} did not answer in {limit:.0f} s"
+            raise _Ended("environment_failed", words)

@@ -38,7 +38,7 @@ class Journal:
             self._file = os.open(self._path, flags, 0o644)
             if data and not data.endswith(b"\n"):
                 os.write(self._file, b"\n")  # the line that was cut off stays one of its own
-            _sync_folder(self.folder)
+            sync(self.folder)
         except OSError:
             self.close()
             raise
@@ -97,8 +97,9 @@ def write_whole(path: Path, data: bytes) -> None:
         raise
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def sync(path: Path) -> None:
+    """Return when a file's content, or a folder's names, are on disk even if the power goes."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

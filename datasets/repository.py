@@ -26,6 +26,7 @@ _AUTHOR = ("patchgym", "patchgym@localhost")
 _DATE = "946684800 +0000"
 _MESSAGE = "Start\n"
 _LOCK_SECONDS = 60.0
+_ARGUMENTS = 100  # paths in one command, which may be long
 
 
 def materialize(task: Task, root: Path) -> Path:
@@ -73,10 +74,13 @@ def read_files(repository: Path, commit: str, paths: Sequence[str]) -> dict[str,
     if not paths:
         return found
     ids = {}
-    for entry in _text(_git(repository, {}, "ls-tree", "-z", commit, "--", *paths)).split("\0"):
-        head, _, path = entry.partition("\t")
-        if path in found and head.split()[1] == "blob":
-            ids[path] = head.split()[2]
+    for start in range(0, len(paths), _ARGUMENTS):
+        some = paths[start : start + _ARGUMENTS]
+        listing = _text(_git(repository, {}, "ls-tree", "-z", commit, "--", *some))
+        for entry in listing.split("\0"):
+            head, _, path = entry.partition("\t")
+            if path in found and head.split()[1] == "blob":
+                ids[path] = head.split()[2]
     return found | _blobs(repository, {}, ids)
 
 

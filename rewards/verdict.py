@@ -123,11 +123,19 @@ async def _attempt(task: Task, diff: bytes, pool: Pool, config: JudgeConfig) -> 
                        report=report, tampering=tuple(dict.fromkeys(findings)))  # fmt: skip
     return replace(
         verdict,
+        loaded=_loaded(report, prepared.changes),
         restored=prepared.restored,
         rung=prepared.applied.rung,
         timings=timings,
         seconds=sum(timings.values()) - timings.get("lease", 0.0),
     )
+
+
+def _loaded(report: TestReport, changes: Sequence[Change]) -> tuple[str, ...] | None:
+    """The changed files among those that the tests' process had loaded."""
+    if report.loaded is None:
+        return None
+    return tuple(sorted(change.path for change in changes if change.path in report.loaded))
 
 
 def conclude(

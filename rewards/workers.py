@@ -1,14 +1,14 @@
 """Reward workers: they take finished rollouts from a bounded stream, and hand on rewards.
 
-    rollouts --(bounded)--> worker x N --> deliver(item, reward)
+    rollouts --(bounded)--> worker x N --> deliver(ticket, reward)
 
-A worker waits for nothing but its own sandbox. Identical patches of a task are judged once: the
-first worker judges, the others wait for its verdict and share it.
+A worker waits for nothing but its own request, which has a deadline. A request whose scoring raises
+is scored once more; if that raises too, its reward is unknown and says why. Only what `deliver`
+raises ends the workers.
 """
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -16,13 +16,15 @@ from typing import Generic, TypeVar
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
+from opentelemetry.trace import Span
 
-from patchgym.datasets.task import Task
-
+from . import telemetry
 from .base import Reward, Verdict
-from .composite import RewardConfig, compose
+from .makers import Judge
 
-Judge = Callable[[Task, bytes], Awaitable[Verdict]]
+__all__ = ["Judge", "ScoreRequest", "run_workers"]
+
+ATTEMPTS = 2
 Ticket = TypeVar("Ticket")
 
 
@@ -31,66 +33,17 @@ class ScoreRequest(Generic[Ticket]):
     """One finished rollout to score."""
 
     score: Callable[[], Awaitable[Reward]]
-    """Computes the reward."""
+    """Computes the reward; called again if it raises."""
     ticket: Ticket
     """Handed back with the reward, untouched."""
-
-
-@dataclass(slots=True)
-class _Pending:
-    done: anyio.Event = field(default_factory=anyio.Event)
-    verdict: Verdict | None = None
-
-
-class Scorer:
-    """Judges each distinct (task, diff) once and composes rewards.
-
-    Unknown verdicts are not remembered, so that a later identical patch gets a new chance.
-    """
-
-    def __init__(self, judge: Judge, config: RewardConfig, *, deadline: float) -> None:
-        self._judge = judge
-        self._config = config
-        self._deadline = deadline
-        self._verdicts: dict[tuple[str, bytes], _Pending] = {}
-        self.judged = 0
-        self.shared = 0
-
-    async def score(self, task: Task, diff: bytes) -> Reward:
-        """The reward of `diff` on `task`; takes at most the deadline (seconds)."""
-        started = time.monotonic()
-        key = (task.id, hashlib.sha256(diff).digest())
-        pending = self._verdicts.get(key)
-        shared = pending is not None
-        if pending is None:
-            pending = self._verdicts[key] = _Pending()
-            await self._lead(key, pending, task, diff)
-        else:
-            await pending.done.wait()
-        verdict = pending.verdict
-        if verdict is None:
-            raise RuntimeError(f"{task.id}: the worker that judged this patch was cancelled")
-        self.shared += shared
-        seconds = time.monotonic() - started
-        return compose(task, diff, verdict, self._config, seconds=seconds, shared=shared)
-
-    async def _lead(
-        self, key: tuple[str, bytes], pending: _Pending, task: Task, diff: bytes
-    ) -> None:
-        try:
-            with anyio.move_on_after(self._deadline) as scope:
-                pending.verdict = await self._judge(task, diff)
-            if scope.cancelled_caught:
-                pending.verdict = Verdict(
-                    status="unknown",
-                    evidence="infra",
-                    detail=f"no verdict within {self._deadline:.0f} s",
-                )
-            self.judged += 1
-        finally:
-            if pending.verdict is None or pending.verdict.status == "unknown":
-                self._verdicts.pop(key, None)
-            pending.done.set()
+    deadline: float | None = None
+    """Seconds for all of it, from when a worker takes it; past it the reward is unknown."""
+    rollout_id: str = ""
+    """For its span."""
+    parent: Span | None = None
+    """The span of the rollout, which may have ended; the scoring is told as a part of it."""
+    asked: float = field(default_factory=time.monotonic)
+    """Seconds of the monotonic clock."""
 
 
 async def run_workers(
@@ -99,13 +52,39 @@ async def run_workers(
     *,
     workers: int,
 ) -> None:
-    """Score what arrives until the stream's senders are closed."""
+    """Score what arrives until the stream's senders are closed; every ticket is delivered."""
 
     async def work(mine: MemoryObjectReceiveStream[ScoreRequest[Ticket]]) -> None:
         async with mine:
             async for request in mine:
-                await deliver(request.ticket, await request.score())
+                await deliver(request.ticket, await _told(request))
 
     async with inbox, anyio.create_task_group() as group:
         for _ in range(workers):
             group.start_soon(work, inbox.clone())
+
+
+async def _told(request: ScoreRequest[Ticket]) -> Reward:
+    waited = time.monotonic() - request.asked
+    with telemetry.scoring(request.parent, request.rollout_id, waited) as told:
+        reward = await _scored(request)
+        told.ended(reward)
+    return reward
+
+
+async def _scored(request: ScoreRequest[Ticket]) -> Reward:
+    started = time.monotonic()
+    problem = ""
+    with anyio.move_on_after(request.deadline):
+        for _ in range(ATTEMPTS):
+            try:
+                return await request.score()
+            except Exception as error:  # one rollout's accident must not end the run
+                problem = f"scoring failed {ATTEMPTS} times: {type(error).__name__}: {error}"
+        return _unknown(problem, started)
+    return _unknown(f"not scored within {request.deadline:g} s", started)
+
+
+def _unknown(problem: str, started: float) -> Reward:
+    verdict = Verdict(status="unknown", evidence="infra", detail=problem)
+    return Reward(total=None, scores=(), verdict=verdict, seconds=time.monotonic() - started)

@@ -26,14 +26,37 @@ from .images.mirror import mirror
 from .images.recipe import ImageRecipe, read_files
 from .images.store import BakedImage, ImageStore
 from .images.survey import StoredImage
-from .linting.bandit import Bandit
-from .linting.image import ensure_lint_image, lint_recipe, lint_spec
-from .linting.linter import Edit, Linter, Problem, Reading, Tool, UnreadableOutput
-from .linting.report import Finding, LintReport, Skipped, Unformatted
-from .linting.ruff import Ruff, RuffFormat
-from .linting.run import default_linters, lint
-from .linting.sarif import SarifLinter, read_sarif
-from .linting.semgrep import Semgrep
+from .linting import (
+    Bandit,
+    Choice,
+    DetectSecrets,
+    DiffFormatter,
+    Edit,
+    Finding,
+    Formatter,
+    Linter,
+    LintReport,
+    Problem,
+    Reading,
+    Ruff,
+    RuffFormat,
+    SarifLinter,
+    Semgrep,
+    Skipped,
+    Tool,
+    Unformatted,
+    UnreadableOutput,
+    autopep8,
+    black,
+    default_linters,
+    ensure_lint_image,
+    formatter_of,
+    lint,
+    lint_recipe,
+    lint_spec,
+    read_sarif,
+    yapf,
+)
 from .local import LocalPool
 from .patch import AppliedPatch, inspect_diff
 from .pool import Pool
@@ -61,14 +84,18 @@ __all__ = [
     "BlockingSandbox",
     "BuildAccess",
     "CheckoutError",
+    "Choice",
     "CommandResult",
     "ContainerInfo",
+    "DetectSecrets",
+    "DiffFormatter",
     "Edit",
     "Endpoint",
     "Engine",
     "EngineUnavailable",
     "Finding",
     "Flake",
+    "Formatter",
     "HostStatistics",
     "ImageError",
     "ImageInfo",
@@ -109,9 +136,12 @@ __all__ = [
     "Tool",
     "Unformatted",
     "UnreadableOutput",
+    "autopep8",
+    "black",
     "default_linters",
     "ensure_base",
     "ensure_lint_image",
+    "formatter_of",
     "inspect_diff",
     "lint",
     "lint_recipe",
@@ -123,4 +153,5 @@ __all__ = [
     "snapshot",
     "sweep",
     "wilson",
+    "yapf",
 ]

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import anyio.to_thread
 
+from . import telemetry
 from .checkout import snapshot
 from .errors import SandboxUsageError
 from .patch import AppliedPatch, apply_patch, worktree_diff
@@ -123,7 +124,10 @@ class Sandbox:
         fields = self._command(
             command, timeout, cwd, environment, user, stdin, output_limit, report=report
         )
-        return result_of(await self._connection.command(fields, timeout + ANSWER_LIMIT))
+        with telemetry.command(self.name, self._image) as told:
+            result = result_of(await self._connection.command(fields, timeout + ANSWER_LIMIT))
+            told.ended(result)
+        return result
 
     async def start(
         self,
@@ -205,11 +209,12 @@ class Sandbox:
 
         Raises CheckoutError when the repository or the commit is not there.
         """
-        base = await snapshot(repository, commit)
-        if not self._fresh:
-            await self.run(["find", ".", "-mindepth", "1", "-delete"], timeout=60)
-        await self._unpack(base.tar, self.spec.workdir)
-        self._base = base.commit
+        with telemetry.checkout(self.name, commit):
+            base = await snapshot(repository, commit)
+            if not self._fresh:
+                await self.run(["find", ".", "-mindepth", "1", "-delete"], timeout=60)
+            await self._unpack(base.tar, self.spec.workdir)
+            self._base = base.commit
 
     def use_workdir(self, path: str) -> None:
         """Where commands start and relative paths begin from now on; needs a writable root."""

@@ -206,7 +206,7 @@ def _lines(diff: bytes) -> Iterator[tuple[bytes, bool]]:
     """Each line, and whether it is inside a hunk by its header's counts."""
     old = new = 0
     for line in diff.split(b"\n"):
-        header = re.match(rb"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@", line)
+        header = re.match(rb"@@ -\d+(?:,(\d{1,18}))? \+\d+(?:,(\d{1,18}))? @@", line)
         if old <= 0 and new <= 0 and header:
             old, new = (int(1 if count is None else count) for count in header.groups())
             yield line, True
@@ -271,6 +271,8 @@ def _unquote(name: bytes) -> str:
 
 def _refuse_path(path: str) -> None:
     parts = path.split("/")
+    if "\0" in path:
+        raise PatchError(f"no path can hold a NUL: {path!r}", reason="refused")
     if path.startswith("/"):
         raise PatchError(f"absolute path {path!r}", reason="refused")
     if ".." in parts:

@@ -17,6 +17,7 @@ from typing import Self
 import anyio
 import anyio.abc
 
+from . import telemetry
 from .container import Sandbox, SandboxSnapshot
 from .engine import Engine
 from .errors import (
@@ -85,6 +86,7 @@ class Pool:
             raise
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
+        telemetry.watch(self)
         self._perform(self._core.start(anyio.current_time()))
         return self
 
@@ -96,6 +98,7 @@ class Pool:
     ) -> bool | None:
         tasks, self._tasks = self._tasks, None
         assert tasks is not None
+        telemetry.forget(self)
         if error is None:
             tasks.cancel_scope.cancel()
         try:
@@ -124,11 +127,15 @@ class Pool:
         image when given. Raises LeaseTimeout, and ImageError or another SandboxError when no
         waiting would help.
         """
-        slot = await self._acquire(timeout, borrower, snapshot or image or self.spec.image)
+        source = snapshot or image or self.spec.image
+        wanted = _image_of(source)
+        with telemetry.lease_wait(wanted, borrower):
+            slot = await self._acquire(timeout, borrower, source)
         sandbox = slot.sandbox
         assert sandbox is not None
         try:
-            yield sandbox
+            with telemetry.lease_held(sandbox.name, wanted, borrower):
+                yield sandbox
         finally:
             sandbox.end()
             self._perform(self._core.returned(slot, anyio.current_time()))
@@ -218,7 +225,8 @@ class Pool:
                 return
         name = self._name(slot, "run")
         try:
-            sandbox = await self._make(slot, name)
+            with telemetry.prepare(slot.index, _image_of(slot.source)):
+                sandbox = await self._make(slot, name)
         except NameTaken as error:
             self._names.pop(error.name, None)
             self._perform(self._core.failed(slot, error, anyio.current_time()))
@@ -230,7 +238,7 @@ class Pool:
 
     async def _make(self, slot: Slot, name: str) -> Sandbox:
         source = slot.source
-        image = source if isinstance(source, str) else source.image
+        image = _image_of(source)
         try:
             supervised = await self._supervise(slot.host, image)
             if slot.holder is None:
@@ -334,3 +342,7 @@ class Pool:
     def _close_engines(self) -> None:
         for engine in self._owned:
             engine.close()
+
+
+def _image_of(source: Source) -> str:
+    return source if isinstance(source, str) else source.image

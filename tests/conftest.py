@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
-from patchgym.sandbox import ensure_base
+from patchgym.sandbox import BuildAccess, ImageStore, ensure_base, ensure_lint_image
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -31,6 +32,18 @@ def root() -> Path:
 def docker_image() -> str:
     """Tag of the base image, built when it is missing."""
     return anyio.run(ensure_base)
+
+
+@pytest.fixture(scope="session")
+def lint_image(docker_image: str) -> str:
+    """Tag of the image with the linters, built when it is missing."""
+
+    async def build() -> str:
+        access = await anyio.to_thread.run_sync(BuildAccess.of_this_machine)
+        async with ImageStore(access=access) as store:
+            return await ensure_lint_image(store)
+
+    return anyio.run(build)
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ import pytest
 
 from patchgym.agent import CharacterTokenizer, RolloutLimits, ScriptedPolicy, Trajectory, rollout
 from patchgym.trainer.domain import Domain, load_attribute
+from patchgym.trainer.idle import RolloutStages, StageBoard
 
 LIMITS = RolloutLimits(max_turns=2, max_new_tokens=20, context_tokens=400)
 
@@ -38,7 +39,7 @@ async def play(arithmetic: str, *answers: str) -> tuple[Trajectory, Any]:
         rollout_id="r",
         seed=0,
         agent=load_attribute(f"{arithmetic}:SumAgent", "agent.scaffold")(tokenizer),
-        environment=domain.environment(task, lambda stage: None),
+        environment=domain.environment(task, RolloutStages(StageBoard(), "r")),
         policy=ScriptedPolicy(tokenizer, script),
         limits=LIMITS,
     )

@@ -111,6 +111,7 @@ def test_the_base_install_asks_for_no_heavy_package(built: Path) -> None:
         "defusedxml",
         "docker",
         "gitpython",
+        "opentelemetry-api",
         "packaging",
         "pydantic",
         "rich",

@@ -7,21 +7,23 @@ and says where a mistake is. Precedence: defaults, then the file, then flags.
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
 from patchgym.agent import RolloutLimits
 from patchgym.agent.scaffolds import ScaffoldConfig
 from patchgym.rewards import RewardConfig
+from patchgym.trainer.profile_config import ProfileConfig
 
 from .errors import ConfigError
 from .failures import FailureBudgets
 from .learner_config import LearnerConfig
+from .loss_config import unstable
 from .sampler_config import SamplerConfig
+from .settings import changed, check_known, read_mapping, to_toml, validated
+from .telemetry import TelemetryConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,9 @@ class RunSection:
     """Folder name; empty derives one from the time."""
     stall_limit: float = 120.0
     """Seconds without any progress after which the watchdog writes down what waits for what."""
+    stop_limit: float = 25.0
+    """Seconds from a signal to the end of the process, checkpoint included; machines that can be
+    taken away give 30."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +64,9 @@ class TasksSection:
     revisit: float = 0.0
     """Share of groups that go back to a task whose last group had a spread of reward, from 0 to 1;
     the others go through all tasks in turn."""
+    quarantine: int = 3
+    """Groups in a row that come to nothing (no two rewards known; one that is too late counts half)
+    after which a task is left out; 0: none ever is. See docs/durability.md."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +78,10 @@ class EnvironmentSection:
     your own as `module:name` or `file.py:name`: see docs/rollouts.md."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Handed to a factory of your own."""
+
+
+REPOSITORIES = ("repair", "repository")
+"""Environments whose rewards are made of the components in `[reward]`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,11 +168,20 @@ class ScoringSection:
     """Reward workers."""
 
     workers: int = 2
-    """Verdicts taken at once."""
+    """Rollouts scored at once."""
+    slots: int = 0
+    """Sandboxes of the workers' own; 0: they lease from the pool that rollouts use."""
     queue: int = 64
     """Finished rollouts that may wait for a worker before rollouts wait instead."""
     deadline: float = 180.0
-    """Seconds until a verdict counts as unknown."""
+    """Seconds until a verdict, or what the linters say, counts as unknown."""
+    lint_slots: int = 1
+    """Sandboxes for linters, of 1 GiB each; opened only when the reward asks for one."""
+    processes: int = 1
+    """Processes for components that take processor time."""
+    cache: str = "auto"
+    """Folder of scores that are kept across runs, `auto` for one in the user's cache, empty for
+    none."""
     reruns: int = 1
     """How often failing tests are run again, to tell flaky ones; 0 for tasks that are known not to
     be flaky."""
@@ -174,6 +195,8 @@ class EvaluationSection:
     """Rollouts of each held-out task; 0 leaves the evaluation out."""
     seed: int = 1_000_003
     """Root of the evaluation's random streams, the same before and after."""
+    every: int = 0
+    """Steps between evaluations during training, which goes on meanwhile; 0: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +206,10 @@ class CheckpointSection:
     every: int = 5
     """Steps between checkpoints; one is also written at the end and when stopped."""
     keep: int = 1
-    """Checkpoints kept."""
+    """Newest checkpoints that stay."""
+    best: bool = True
+    """The best one stays, too: by the held-out pass rate where it was measured, else by the mean
+    reward of its step. A step with `evaluation.every` is then written whatever `every` is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,11 +227,13 @@ class RunConfig:
     failures: FailureBudgets = field(default_factory=FailureBudgets)
     group: GroupSection = field(default_factory=GroupSection)
     scoring: ScoringSection = field(default_factory=ScoringSection)
-    reward: RewardConfig = field(default_factory=RewardConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig.of)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     evaluation: EvaluationSection = field(default_factory=EvaluationSection)
     checkpoint: CheckpointSection = field(default_factory=CheckpointSection)
+    profile: ProfileConfig = field(default_factory=ProfileConfig)
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 
     def __post_init__(self) -> None:
         _require(self.group.size >= 2, "group.size", self.group.size, "at least 2")
@@ -218,12 +246,37 @@ class RunConfig:
         )
         self._check_groups()
         _require(0 <= self.tasks.revisit <= 1, "tasks.revisit", self.tasks.revisit, "0 to 1")
+        tasks = self.tasks
+        _require(tasks.quarantine >= 0, "tasks.quarantine", tasks.quarantine, "at least 0")
         _require(self.run.steps >= 1, "run.steps", self.run.steps, "at least 1")
         _require(self.sandbox.slots >= 1, "sandbox.slots", self.sandbox.slots, "at least 1")
         _require(self.rollout.in_flight >= 1, "rollout.in_flight", self.rollout.in_flight, "> 0")
         _require(self.scoring.workers >= 1, "scoring.workers", self.scoring.workers, "at least 1")
+        self._check_scoring()
         _require(self.checkpoint.every >= 1, "checkpoint.every", self.checkpoint.every, "> 0")
         _require(self.checkpoint.keep >= 1, "checkpoint.keep", self.checkpoint.keep, "> 0")
+
+    def _check_scoring(self) -> None:
+        use = self.environment.use
+        _require(
+            use in REPOSITORIES or self.reward == RewardConfig.of(),
+            "reward",
+            "set",
+            f"left out with environment.use = {use!r}, which gives rewards itself",
+        )
+        scoring, evaluation = self.scoring, self.evaluation
+        _require(scoring.slots >= 0, "scoring.slots", scoring.slots, "at least 0")
+        _require(scoring.queue >= 1, "scoring.queue", scoring.queue, "at least 1")
+        _require(scoring.deadline > 0, "scoring.deadline", scoring.deadline, "above 0 seconds")
+        _require(scoring.lint_slots >= 1, "scoring.lint_slots", scoring.lint_slots, "at least 1")
+        _require(scoring.processes >= 1, "scoring.processes", scoring.processes, "at least 1")
+        _require(evaluation.every >= 0, "evaluation.every", evaluation.every, "at least 0")
+        _require(
+            evaluation.samples > 0 or evaluation.every == 0,
+            "evaluation.every",
+            evaluation.every,
+            "0 with evaluation.samples = 0",
+        )
 
     def _check_groups(self) -> None:
         use = self.policy.use
@@ -252,6 +305,10 @@ class RunConfig:
             "0 without group.quorum: it would have no effect",
         )
         _require(self.run.stall_limit > 0, "run.stall_limit", self.run.stall_limit, "above 0")
+        _require(self.run.stop_limit > 0, "run.stop_limit", self.run.stop_limit, "above 0 seconds")
+        staleness, per_step = self.group.max_staleness, self.group.per_step
+        if reason := unstable(self.learner, max_staleness=staleness, per_step=per_step):
+            raise ValueError(reason)
 
 
 def _require(good: bool, key: str, value: object, wanted: str) -> None:
@@ -261,92 +318,55 @@ def _require(good: bool, key: str, value: object, wanted: str) -> None:
 
 def load_config(path: Path | None, overrides: Sequence[tuple[str, str]] = ()) -> RunConfig:
     """The configuration in the file `path`, with `overrides` (dotted key, TOML text) on top."""
-    mapping: dict[str, Any] = {}
-    if path is not None:
-        mapping = _read_toml(path)
-    for key, text in overrides:
-        _set(mapping, key.replace("-", "_"), text)
-    return config_from_mapping(mapping, source=str(path or "the command line"))
+    mapping, source = read_mapping(path, overrides, example="examples/quickstart.toml")
+    return config_from_mapping(mapping, source=source)
 
 
 def config_from_mapping(mapping: Mapping[str, Any], *, source: str) -> RunConfig:
     """Check `mapping` against the sections; ConfigError names the key and the nearest known."""
-    for where, key, known in _unknown_keys(RunConfig, mapping):
-        near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-        hint = f"; did you mean {where}{near[0]}?" if near else f"; known: {', '.join(known)}"
-        raise ConfigError(f"{source}: unknown key {where}{key}{hint}")
-    from pydantic import TypeAdapter, ValidationError
+    check_known(RunConfig, mapping, source, free=(RewardConfig,))
+    sections = dict(mapping)
+    if not isinstance(sections.get("reward", {}), RewardConfig):
+        sections["reward"] = _reward(sections.get("reward", {}), source)
+    return validated(RunConfig, sections, source)
 
+
+def _reward(section: object, source: str) -> RewardConfig:
+    """Components have options of their own, and names that other packages choose."""
+    if not isinstance(section, Mapping):
+        raise ConfigError(f"{source}: reward is {section!r}: it must be a section")
     try:
-        return TypeAdapter(RunConfig).validate_python(dict(mapping))
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{source}: {key}: {_plain(first['msg'])}".replace(": :", ":")) from None
+        return RewardConfig.of(section)
+    except ValueError as error:
+        raise ConfigError(f"{source}: reward.{error}") from None
 
 
-def _plain(message: str) -> str:
-    text = message.removeprefix("Value error, ")
-    return text[:1].lower() + text[1:]
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file; start from examples/quickstart.toml") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: can't be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from None
-
-
-def _set(mapping: dict[str, Any], key: str, text: str) -> None:
-    *sections, name = key.split(".")
-    for section in sections:
-        mapping = mapping.setdefault(section, {})
-        if not isinstance(mapping, dict):
-            raise ConfigError(f"--{key}: {section} is a value, not a section")
-    try:
-        mapping[name] = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        mapping[name] = text  # a bare word is a string: --run.name first
-
-
-def _unknown_keys(
-    section: type, mapping: Mapping[str, Any], where: str = ""
-) -> Iterator[tuple[str, str, list[str]]]:
-    hints = get_type_hints(section)
-    known = [f.name for f in dataclasses.fields(section)]
-    for key, value in mapping.items():
-        if key not in known:
-            yield where, key, known
-        elif dataclasses.is_dataclass(hints[key]) and isinstance(value, Mapping):
-            kind = hints[key]
-            assert isinstance(kind, type)
-            yield from _unknown_keys(kind, value, f"{where}{key}.")
+def check_trainable(config: RunConfig) -> None:
+    """ConfigError for what can be evaluated, but not trained on."""
+    context, longest = config.rollout.context_tokens, config.learner.row_tokens[-1]
+    if context > longest:
+        raise ConfigError(
+            f"rollout.context_tokens is {context}, the longest of learner.row_tokens {longest}: a "
+            "trajectory is learned from in one row; lower the one or raise the other"
+        )
 
 
 def config_to_toml(config: RunConfig) -> str:
     """The effective configuration as TOML; reading it back gives an equal one."""
-    import tomli_w
+    return to_toml(_sections(config))
 
-    def plain(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: plain(item) for key, item in value.items() if item is not None}
-        if isinstance(value, tuple):
-            return [plain(item) for item in value]
-        return str(value) if isinstance(value, Path) else value
 
-    return tomli_w.dumps(plain(dataclasses.asdict(config)))
+def _sections(config: RunConfig) -> dict[str, dict[str, Any]]:
+    """The configuration as it is written."""
+    sections = {each.name: getattr(config, each.name) for each in dataclasses.fields(config)}
+    return {
+        name: section.as_mapping()
+        if isinstance(section, RewardConfig)
+        else dataclasses.asdict(section)
+        for name, section in sections.items()
+    }
 
 
 def changed_keys(old: RunConfig, new: RunConfig) -> dict[str, tuple[object, object]]:
     """Dotted keys whose values differ, with both values."""
-    before, after = dataclasses.asdict(old), dataclasses.asdict(new)
-    return {
-        f"{section}.{key}": (before[section][key], after[section][key])
-        for section in after
-        for key in after[section]
-        if before[section][key] != after[section][key]
-    }
+    return changed(_sections(old), _sections(new))

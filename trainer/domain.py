@@ -10,19 +10,23 @@ no repository at all.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from patchgym.agent import Environment, Trajectory
 from patchgym.rewards import Reward
+from patchgym.rewards.registry import load_object
 
 from .errors import ConfigError
 
-OnStage = Callable[[str], None]
+
+class OnStage(Protocol):
+    """Is told what a rollout comes to, so that its waits have names."""
+
+    def __call__(self, stage: str, /, *, sandbox: str = "") -> None:
+        """It is in `stage` from now on; an empty one is what it was in before it needed a sandbox
+        (`image`, `lease wait`, `checkout`). `sandbox` names the one that it has got."""
+        ...
 
 
 class Problem(Protocol):
@@ -60,6 +64,15 @@ class Domain(Protocol):
         ...
 
 
+@runtime_checkable
+class Imaged(Protocol):
+    """A domain that knows what image each task runs in; so that waits can be told apart by it."""
+
+    def image_of(self, task: Any) -> str:
+        """Its name, for people."""
+        ...
+
+
 DomainFactory = Callable[[Mapping[str, object]], Domain]
 
 
@@ -68,31 +81,7 @@ def load_attribute(name: str, key: str) -> Any:
 
     `key` is the configuration's key, for the error.
     """
-    source, found, attribute = name.partition(":")
-    if not found or not attribute:
-        raise ConfigError(f"{key}: {name!r} is not of the form module:name or file.py:name")
     try:
-        module = _load_file(Path(source)) if source.endswith(".py") else _import(source)
-        return getattr(module, attribute)
-    except FileNotFoundError:
-        raise ConfigError(f"{key}: no such file: {source}") from None
-    except AttributeError:
-        raise ConfigError(f"{key}: {source} has no {attribute!r}") from None
-    except ImportError as error:
-        raise ConfigError(f"{key}: {source} can't be imported: {error}") from None
-
-
-def _import(name: str) -> Any:
-    return importlib.import_module(name)
-
-
-def _load_file(path: Path) -> Any:
-    if not path.is_file():
-        raise FileNotFoundError(path)
-    spec = importlib.util.spec_from_file_location(f"patchgym_user_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+        return load_object(name)
+    except ValueError as error:
+        raise ConfigError(f"{key}: {error}") from None

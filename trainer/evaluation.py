@@ -14,6 +14,7 @@ from .group import WorkItem
 from .pipeline import Pipeline
 from .sources import ListSource
 from .statistics import PassRate, pass_rate
+from .telemetry.signals import evaluation_span
 
 Keep = Callable[[str, WorkItem, Trajectory, Reward], Awaitable[None]]
 
@@ -45,5 +46,6 @@ async def evaluate(
         done += 1
         progress(done, len(source))
 
-    await pipeline.run(source, deliver, slots=slots)
+    with evaluation_span(name, len(tasks)):
+        await pipeline.run(source, deliver, slots=slots)
     return pass_rate(outcomes)

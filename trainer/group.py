@@ -1,7 +1,8 @@
 """Groups: rollouts of one task that are compared with each other, and the book that opens them.
 
     open (members out) --all members back--> ready --taken by a step--> committed
-                                         \\-> dropped: no_spread | too_few | stale
+                                         \\-> dropped: no_spread | too_few | stale | not_finite |
+                                                   quarantined
 
 The book is a synchronous core (no I/O, no waiting): it decides which rollout comes next and what
 a finished one means; the pipeline around it does the waiting. A group is opened only while the
@@ -19,11 +20,12 @@ from patchgym.agent import Trajectory, Turn, rule_for, stream_seed
 from patchgym.rewards import Reward
 
 from .domain import Problem
+from .ledger import group_name
 
 MAX_PARTS = 3
 """How often one member may be cancelled and go on as a partial rollout."""
 
-DropReason = Literal["no_spread", "too_few", "stale"]
+DropReason = Literal["no_spread", "too_few", "stale", "not_finite", "quarantined"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +197,7 @@ class GroupBook:
         else:
             number = self._next_number
             self._next_number += 1
-        group_id = f"g{number:05d}"
+        group_id = group_name(number)
         todo = deque(_Todo(member=member) for member in range(self._size + self._spare))
         group = _Open(group_id, number, self._tasks(number), todo)
         self._groups[group_id] = self._unfilled[group_id] = group
@@ -243,15 +245,17 @@ class GroupBook:
         """Drop open groups with a rollout that began before version `oldest`: they would be too
         stale whenever they are whole. Their rollouts are left over."""
         late = [group for group in self._groups.values() if group.oldest() < oldest]
-        for group in late:
-            self._forget(group)
-            self.dropped["stale"] += 1
-        return [_waiting(group) for group in late]
+        return self._drop(late, "stale")
 
-    def went_stale(self) -> None:
+    def drop_task(self, task_id: str) -> list[Waiting]:
+        """Drop the open groups of a task that is left out. Their rollouts are left over."""
+        its = [group for group in self._groups.values() if group.task.id == task_id]
+        return self._drop(its, "quarantined")
+
+    def throw_away(self, reason: DropReason) -> None:
         """A finished group was thrown away when it was to be trained: open another instead."""
         self._finished -= 1
-        self.dropped["stale"] += 1
+        self.dropped[reason] += 1
 
     def state(self) -> BookState:
         """A snapshot."""
@@ -275,6 +279,12 @@ class GroupBook:
         if rule_for(trajectory.stop_reason).retried and item.attempt < self._retries:
             return _Todo(member=item.member, attempt=item.attempt + 1)
         return None
+
+    def _drop(self, groups: Sequence[_Open], reason: DropReason) -> list[Waiting]:
+        for group in groups:
+            self._forget(group)
+            self.dropped[reason] += 1
+        return [_waiting(group) for group in groups]
 
     def _forget(self, group: _Open) -> None:
         """It is open no more; what is out is left over."""

@@ -1,113 +1,112 @@
 """The learner: takes groups of sequences, makes one optimizer step, reports what happened.
 
-    groups -> pack -> for each row: forward, backward, add to the gradient -> clip -> AdamW
-                                                       (not finite: skip, and say so) ┘
+    groups -> pack -> for each stack of rows: forward, backward, add to gradient -> clip -> AdamW
+                                                            (not finite: skip, and say so) ┘
 
-`train` blocks; the caller gives it a thread of its own. Parameters are never changed in place: the
-arrays behind `params` stay valid while a sampler reads them, and a step makes new ones.
+With `updates` above 1 the groups are split, and each part makes an update of its own; a step is all
+of them or none. `train` blocks; the caller gives it a thread of its own. Parameters are never
+changed in place: the arrays behind `params` stay valid while a sampler reads them, and a step makes
+new ones.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax  # type: ignore[import-untyped]
+import numpy.typing as npt
 
-from .batching import Batch, Row, TrainSequence, pack
+from .batching import Batch, TrainSequence, pack
 from .learner_config import LearnerConfig
-from .losses import TokenSums, token_logprobs, token_sums
+from .learner_execution import check_fit, execution_of
+from .lora.adapters import init_adapters
+from .losses import TokenSums
 from .model.config import ModelConfig
-from .model.decoder import Params, head_weight, hidden_states
+from .model.decoder import Params
+from .model.execution import Execution
+from .optimizer import global_norm, schedule, start, update, update_keeping, updates_so_far
+from .parallel.layout import FSDP
+from .profiling import stage
+from .row_programs import Arrays, Weights, add_rows, merged_weights, row_arrays, row_logprobs
+from .stacks import Stack, stack_rows
+from .step_report import StepReport, make_report, total_sums
+from .token_ids import check_token_ids
 
-_HEAD_CHUNK = 128
-"""Positions whose logits exist at a time. Fewer waste less of the last piece; more write the head's
-gradient less often. Memory: 8 x vocabulary bytes a position."""
+__all__ = ["Learner", "LearnerState", "StepInterrupted", "StepReport"]
 
 
 class StepInterrupted(Exception):
     """A step was given up because the caller asked for it; the learner is as before."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepReport:
-    """What one call of `train` did. Means are over loss tokens, a shared one once a sequence."""
-
-    step: int
-    """Optimizer steps applied so far, this one included."""
-    applied: bool
-    """False: nothing to learn, or a loss or gradient that is not finite; then the weights and the
-    optimizer are as they were."""
-    reason: str
-    """Why it was not applied; empty when it was."""
-    loss: float
-    """Negated surrogate over (sequences x length_normalizer)."""
-    grad_norm: float
-    """Global norm before clipping."""
-    learning_rate: float
-    """Step size of this step."""
-    entropy: float
-    """Mean entropy of the learner's distribution, nats a token."""
-    mean_ratio: float
-    """Mean of learner probability over sampler probability."""
-    clipped_fraction: float
-    """Share of loss tokens whose gradient the clip removed, 0 to 1."""
-    mismatch_kl: float
-    """Nats a token, estimate of KL(sampler || learner). At staleness 0 anything above about 1e-3
-    means that sampler and learner don't hold the same weights."""
-    mismatch_mean: float
-    """Nats: mean of |learner's - sampler's log-probability| over the loss tokens."""
-    mismatch_max: float
-    """Nats: the largest of these differences."""
-    sequences: int
-    """Trajectories handed over."""
-    loss_tokens: int
-    """Masked tokens trained on."""
-    flat_tokens: int
-    """Tokens of the trained sequences, one by one."""
-    tree_tokens: int
-    """The same with prefixes shared."""
-    padded_tokens: int
-    """Tokens computed, padding included."""
-    rows: int
-    """Rows computed."""
-    compilations: int
-    """Row lengths compiled during this call."""
-    pack_seconds: float
-    """Laying the rows out."""
-    gradient_seconds: float
-    """Forward and backward passes, compilations included."""
-    update_seconds: float
-    """Clipping and the optimizer."""
-
-
 class LearnerState(NamedTuple):
     """All that a learner must keep to go on exactly where it was."""
 
     params: Params
+    """What is trained: all weights, or adapters."""
     optimizer: Any
-    """optax's state; its own step count drives the warm-up."""
+    """optax's state; its own update count drives the warm-up."""
     step: jax.Array
     """Optimizer steps applied, int32 scalar."""
 
 
-class Learner:
-    """One-step-a-batch GRPO learner over a decoder's parameters."""
+class _Update(NamedTuple):
+    """What became of one update."""
 
-    def __init__(self, config: LearnerConfig, model: ModelConfig, params: Params) -> None:
+    sums: TokenSums
+    loss: float
+    norm: float
+    reason: str
+    gradient_seconds: float
+    update_seconds: float
+
+
+class Learner:
+    """A GRPO learner over a decoder's parameters.
+
+    With `learner.lora` the state holds adapters alone, and `params` is the model they are added to.
+    With `learner.mesh` every process of the mesh makes one, from the same weights, and calls it
+    with the same batches.
+    """
+
+    def __init__(
+        self,
+        config: LearnerConfig,
+        model: ModelConfig,
+        params: Params,
+        *,
+        execution: Execution | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Begin from `params`; `execution` is derived from `config` and the devices, `seed` draws
+        the adapters. Raises ValueError for rows or a model that don't fit on the mesh."""
         self._config = config
         self._model = model
-        params = jax.tree.map(jnp.asarray, params)
+        self._execution = execution or execution_of(config)
+        layout = self._execution.layout
+        check_fit(config, model, self._execution)
+        self._lanes = 1 if layout is None else layout.size(FSDP)
+        weights = Weights(jax.tree.map(jnp.asarray, params))
+        if config.lora.rank:
+            weights = Weights(init_adapters(config.lora, model, seed), weights.trained)
+        if layout is not None:
+            frozen = weights.frozen and layout.place(weights.frozen)
+            weights = Weights(layout.place(weights.trained), frozen)
+        else:  # where later weights will be: programs are compiled for a place, and once is enough
+            weights = jax.device_put(weights, jax.local_devices()[0])
+        self._frozen = weights.frozen
         self._state = LearnerState(
-            params=params,
-            optimizer=_start(config, params),
-            step=jnp.zeros((), jnp.int32),
+            params=weights.trained,
+            optimizer=start(config, weights.trained, layout),
+            step=jnp.zeros((), jnp.int32, device=layout and layout.sharding()),
         )
+        # A resumed run makes its learner from the same initial weights, then restores.
+        self._reference = weights if config.kl_coefficient > 0 else None
+        self._merged: tuple[Params, Params] | None = None
         self._lengths: set[int] = set()
+        self._skipped = 0
 
     @property
     def model(self) -> ModelConfig:
@@ -116,8 +115,17 @@ class Learner:
 
     @property
     def params(self) -> Params:
-        """The current parameters; later steps leave these arrays as they are."""
-        return self._state.params
+        """The current model, adapters added; later steps leave these arrays as they are."""
+        trained = self._state.params
+        if self._frozen is None:
+            return trained
+        if self._merged is None or self._merged[0] is not trained:
+            self._merged = trained, merged_weights(self._execution, self._weights)
+        return self._merged[1]
+
+    @property
+    def _weights(self) -> Weights:
+        return Weights(self._state.params, self._frozen)
 
     @property
     def step(self) -> int:
@@ -151,196 +159,185 @@ class Learner:
         or whose loss or gradient is not finite, changes nothing: `applied` is false.
         """
         started = time.perf_counter()
-        batch = pack(groups, row_tokens=self._config.row_tokens)
+        with stage("pack"):
+            batches = [self.pack(part) for part in _split(groups, self._config.updates)]
         packed = time.perf_counter()
         compiled = len(self._lengths)
-        sums, gradient = self._gradients(batch, should_stop)
-        loss = -float(sums.objective) / self._divisor(batch)
-        differentiated = time.perf_counter()
-        learning_rate = float(_schedule(self._config)(self._state.step))
-        norm, reason = self._step(batch, gradient, loss)
-        return _report(
-            batch,
-            sums,
+        learning_rate = float(schedule(self._config)(updates_so_far(self._state.optimizer)))
+        done = self._updates([batch for batch in batches if batch.rows], should_stop)
+        reason = (
+            done[-1].reason if done else "no sequence has both an advantage and a token to learn"
+        )
+        self._skipped += bool(done and reason)
+        return make_report(
+            batches,
+            total_sums([one.sums for one in done]),
             step=self.step,
             applied=not reason,
             reason=reason,
-            loss=loss,
-            grad_norm=norm,
+            not_finite=bool(done and reason),
+            skipped=self._skipped,
+            loss=sum(one.loss for one in done) / max(1, len(done)),
+            grad_norm=max((one.norm for one in done), default=0.0),
             learning_rate=learning_rate,
             compilations=len(self._lengths) - compiled,
             pack_seconds=packed - started,
-            gradient_seconds=differentiated - packed,
-            update_seconds=time.perf_counter() - differentiated,
+            gradient_seconds=sum(one.gradient_seconds for one in done),
+            update_seconds=sum(one.update_seconds for one in done),
+        )
+
+    def pack(self, groups: Sequence[Sequence[TrainSequence]]) -> Batch:
+        """Lay `groups` out as this learner's loss wants them; ValueError for ids that the model
+        hasn't got."""
+        check_token_ids(groups, self._model.vocabulary)
+        return pack(
+            groups,
+            row_tokens=self._config.row_tokens,
+            aggregation=self._config.aggregation,
+            share_sampled=not self._config.by_sequence,
+            keep_all=self._config.reads_all,
         )
 
     def gradient(self, batch: Batch) -> tuple[float, Params]:
         """Loss and gradient of `batch`, without a step: what `train` would clip and apply."""
-        sums, gradient = self._gradients(batch)
+        sums, gradient = self._gradients(batch, None)
         divisor = self._divisor(batch)
         return -float(sums.objective) / divisor, jax.tree.map(lambda g: g / divisor, gradient)
 
+    def logprobs(self, batch: Batch) -> list[npt.NDArray[np.float32]]:
+        """Each row's log-probabilities [reads], nats, under the present parameters."""
+        found: dict[int, npt.NDArray[np.float32]] = {}
+        for stack in self._stacks(batch):
+            values = np.asarray(self._stack_logprobs(self._weights, stack))
+            found |= dict(zip(stack.places, values, strict=False))
+        return [found[place][: row.read] for place, row in enumerate(batch.rows)]
+
+    def _stacks(self, batch: Batch) -> list[Stack]:
+        return stack_rows(batch.rows, self._lanes)
+
     def _divisor(self, batch: Batch) -> float:
-        """What the summed loss is divided by: sequences x the constant length."""
-        return float(max(1, batch.sequences) * self._config.length_normalizer)
+        """What the summed loss is divided by."""
+        constant = self._config.aggregation == "constant"
+        length = self._config.length_normalizer if constant else 1
+        return float(max(1, batch.divisor) * length)
+
+    def _updates(self, batches: Sequence[Batch], should_stop: Callable[[], bool]) -> list[_Update]:
+        """An update for each of `batches`, the step counted once; all of them or none."""
+        before = self._state
+        done: list[_Update] = []
+        try:
+            proximal = self._proximal(batches, should_stop)
+            for batch, logprobs in zip(batches, proximal, strict=True):
+                done.append(self._update(batch, logprobs, should_stop, first=not done))
+                if done[-1].reason:
+                    self._state = before
+                    return done
+        except BaseException:
+            self._state = before
+            raise
+        if done:
+            self._state = self._state._replace(step=before.step + 1)
+        return done
+
+    def _proximal(
+        self, batches: Sequence[Batch], should_stop: Callable[[], bool]
+    ) -> list[list[jax.Array] | None]:
+        """The learner's log-probabilities before the first update, by stack, where they are
+        read."""
+        if self._config.proximal == "sampler":
+            return [None] * len(batches)
+        weights = self._weights
+        found: list[list[jax.Array] | None] = []
+        for batch in batches:
+            values = []
+            for stack in self._stacks(batch):
+                self._go_on(should_stop)
+                values.append(self._stack_logprobs(weights, stack))
+            found.append(values)
+        return found
+
+    def _stack_logprobs(self, weights: Weights, stack: Stack) -> jax.Array:
+        arrays: Any = row_arrays(stack.rows, self._execution)
+        found: jax.Array = row_logprobs(self._model, self._execution, weights, arrays)
+        return found
+
+    def _go_on(self, should_stop: Callable[[], bool]) -> None:
+        if should_stop():
+            raise StepInterrupted(f"step {self.step + 1} was given up")
+
+    def _update(
+        self,
+        batch: Batch,
+        proximal: Sequence[jax.Array] | None,
+        should_stop: Callable[[], bool],
+        *,
+        first: bool,
+    ) -> _Update:
+        started = time.perf_counter()
+        with stage("gradient"):
+            sums, gradient = self._gradients(batch, proximal, should_stop)
+            loss = -float(sums.objective) / self._divisor(batch)
+        differentiated = time.perf_counter()
+        keep = first and self._config.updates > 1
+        with stage("update"):
+            norm, reason = self._apply(batch, gradient, loss, keep=keep)
+        finished = time.perf_counter()
+        return _Update(
+            sums, loss, norm, reason, differentiated - started, finished - differentiated
+        )
 
     def _gradients(
-        self, batch: Batch, should_stop: Callable[[], bool] = lambda: False
+        self,
+        batch: Batch,
+        proximal: Sequence[jax.Array] | None,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> tuple[TokenSums, Params]:
         """Sums and undivided gradient over all rows; the gradient is accumulated in float32."""
-        params = self._state.params
-        gradient: Params = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
-        sums = [np.zeros(len(TokenSums._fields))]
-        for row in batch.rows:
-            if should_stop():
-                raise StepInterrupted(f"step {self.step + 1} was given up")
-            self._lengths.add(row.length)
-            gradient, added = _add_row(self._config, self._model, params, gradient, _arrays(row))
+        weights = self._weights
+        gradient: Params = jax.tree.map(
+            lambda p: jnp.zeros(p.shape, jnp.float32, device=p.sharding), weights.trained
+        )
+        sums = []
+        for index, stack in enumerate(self._stacks(batch)):
+            self._go_on(should_stop)
+            self._lengths.add(stack.length)
+            arrays: Any = self._arrays(stack, None if proximal is None else proximal[index])
+            gradient, added = add_rows(
+                self._config, self._model, self._execution, weights, gradient, arrays
+            )
             # Waiting here keeps one row's activations in memory, not several.
-            sums.append(np.asarray(jax.device_get(added), np.float64))
-        total = TokenSums(*np.sum(sums, axis=0))
-        place = TokenSums._fields.index("largest")
-        return total._replace(largest=np.max([row[place] for row in sums])), gradient
+            sums.append(jax.device_get(added))
+        return total_sums(sums), gradient
 
-    def _step(self, batch: Batch, gradient: Params, loss: float) -> tuple[float, str]:
+    def _arrays(self, stack: Stack, proximal: jax.Array | None) -> Arrays:
+        arrays = row_arrays(stack.rows, self._execution)
+        if proximal is not None:
+            arrays["proximal_logprobs"] = proximal
+        if self._reference is not None:
+            arrays["reference_logprobs"] = self._stack_logprobs(self._reference, stack)
+        return arrays
+
+    def _apply(
+        self, batch: Batch, gradient: Params, loss: float, *, keep: bool
+    ) -> tuple[float, str]:
         """Apply the gradient; returns its norm, and the reason when it was not applied."""
-        if not batch.rows:
-            return 0.0, "no sequence has both an advantage and a token to learn"
         if not np.isfinite(loss):
             return float("nan"), f"the loss is {loss}"
-        norm = float(_global_norm(gradient)) / self._divisor(batch)
+        norm = float(global_norm(gradient)) / self._divisor(batch)
         if not np.isfinite(norm):
             return norm, f"the gradient's norm is {norm}"
         scale = min(1.0, self._config.max_grad_norm / max(norm, 1e-30)) / self._divisor(batch)
-        params, optimizer = _apply(
+        params, optimizer = (update_keeping if keep else update)(
             self._config, self._state.params, self._state.optimizer, gradient, np.float32(scale)
         )
-        self._state = LearnerState(params, optimizer, self._state.step + 1)
+        self._state = LearnerState(params, optimizer, self._state.step)
         jax.block_until_ready(params)
         return norm, ""
 
 
-def _schedule(config: LearnerConfig) -> Callable[[Any], Any]:
-    """Step size by optimizer step: linear warm-up, then constant."""
-    schedule: Callable[[Any], Any] = optax.constant_schedule(config.learning_rate)
-    if config.warmup_steps > 0:
-        first, steps = config.learning_rate / config.warmup_steps, max(1, config.warmup_steps - 1)
-        schedule = optax.linear_schedule(first, config.learning_rate, steps)
-    return schedule
-
-
-def _optimizer(config: LearnerConfig) -> optax.GradientTransformation:
-    """AdamW; clipping is done by the learner, which needs the norm for its report."""
-    return optax.adamw(
-        _schedule(config),
-        b1=config.beta1,
-        b2=config.beta2,
-        weight_decay=config.weight_decay,
-    )
-
-
-@partial(jax.jit, static_argnums=0)
-def _start(config: LearnerConfig, params: Params) -> Any:
-    """The optimizer's state before the first step."""
-    return _optimizer(config).init(params)
-
-
-@partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
-def _add_row(
-    config: LearnerConfig,
-    model: ModelConfig,
-    params: Params,
-    gradient: Params,
-    row: Mapping[str, jax.Array],
-) -> tuple[Params, TokenSums]:
-    """`gradient` plus the row's, and the row's sums; arrays of `row` are `Row`'s."""
-
-    def objective(params: Params) -> tuple[jax.Array, TokenSums]:
-        states = hidden_states(
-            model, params, row["tokens"][None], row["positions"][None], row["ends"][None]
-        )[0]
-        logprobs, entropies = token_logprobs(
-            states[row["readers"]],
-            head_weight(model, params).T,
-            row["targets"],
-            row["reads"],
-            _chunk(len(row["targets"])),
-        )
-        sums = token_sums(
-            logprobs,
-            entropies,
-            row["sampler_logprobs"],
-            row["positive"],
-            row["negative"],
-            row["sharing"],
-            clip_low=config.clip_low,
-            clip_high=config.clip_high,
-            ratio_cap=config.ratio_cap,
-        )
-        return -sums.objective, sums
-
-    added, sums = jax.grad(objective, has_aux=True)(params)
-    return jax.tree.map(jnp.add, gradient, added), sums
-
-
-def _chunk(length: int) -> int:
-    """The largest divisor of `length` that is at most `_HEAD_CHUNK`."""
-    return next(size for size in range(min(length, _HEAD_CHUNK), 0, -1) if length % size == 0)
-
-
-def _arrays(row: Row) -> dict[str, np.ndarray]:
-    """The arrays of `row` that the device reads."""
-    return {
-        "reads": np.asarray(row.reads, np.int32),
-        "tokens": row.tokens,
-        "positions": row.positions,
-        "ends": row.ends,
-        "readers": row.readers,
-        "targets": row.targets,
-        "sampler_logprobs": row.sampler_logprobs,
-        "positive": row.positive,
-        "negative": row.negative,
-        "sharing": row.sharing,
-    }
-
-
-@jax.jit
-def _global_norm(gradient: Params) -> jax.Array:
-    """Square root of the sum of all squares."""
-    return jnp.sqrt(sum((jnp.sum(g * g) for g in jax.tree.leaves(gradient)), jnp.zeros(())))
-
-
-# The old parameters are not donated: a sampler may still be reading them.
-@partial(jax.jit, static_argnums=0, donate_argnums=(2, 3))
-def _apply(
-    config: LearnerConfig,
-    params: Params,
-    state: Any,
-    gradient: Params,
-    scale: jax.Array,
-) -> tuple[Params, Any]:
-    """One optimizer update with `gradient` times `scale`."""
-    scaled = jax.tree.map(lambda g: g * scale, gradient)
-    updates, state = _optimizer(config).update(scaled, state, params)
-    changed: Params = optax.apply_updates(params, updates)  # pyright: ignore[reportAssignmentType]
-    return changed, state
-
-
-def _report(batch: Batch, sums: TokenSums, **values: Any) -> StepReport:
-    """Means of `sums`, beside the values given."""
-    tokens = max(float(sums.tokens), 1.0)
-    return StepReport(
-        entropy=float(sums.entropy) / tokens,
-        mean_ratio=float(sums.ratio) / tokens,
-        clipped_fraction=float(sums.clipped) / tokens,
-        mismatch_kl=float(sums.mismatch_kl) / tokens,
-        mismatch_mean=float(sums.difference) / tokens,
-        mismatch_max=float(sums.largest),
-        sequences=batch.sequences,
-        loss_tokens=batch.loss_tokens,
-        flat_tokens=batch.flat_tokens,
-        tree_tokens=batch.tree_tokens,
-        padded_tokens=batch.padded_tokens,
-        rows=len(batch.rows),
-        **values,
-    )
+def _split(
+    groups: Sequence[Sequence[TrainSequence]], parts: int
+) -> list[Sequence[Sequence[TrainSequence]]]:
+    """`groups` in `parts` runs of neighbours whose sizes differ by at most one."""
+    size = len(groups)
+    return [groups[i * size // parts : (i + 1) * size // parts] for i in range(parts)]

@@ -1,129 +1,126 @@
-"""The live terminal view of a run; plain lines where the output is no terminal."""
+"""Views of a run while it goes: a picture on a terminal, plain lines, or lines for programs."""
 
 from __future__ import annotations
 
+import json
+import sys
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Protocol, Self
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.panel import Panel
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
 
+from .live_picture import inert, picture
 from .progress import Progress
-from .statistics import PassRate
-
-_BARS = "▁▂▃▄▅▆▇█"
 
 
-def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """The last `width` values in [0, 1] as block characters."""
-    return "".join(_BARS[min(7, max(0, int(value * 8)))] for value in values[-width:])
+class View(Protocol):
+    """A context manager that is told to draw, now and then."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None: ...
+
+    def refresh(self) -> None:
+        """Draw, should there be anything to draw on."""
+        ...
 
 
-class LiveView:
-    """A context manager; `refresh` draws the progress once."""
+class PictureView:
+    """Draws what `render` makes; where the output is no terminal, `say` writes lines instead."""
 
-    def __init__(self, progress: Progress, console: Console) -> None:
-        self._progress = progress
-        self._console = console
+    def __init__(self, console: Console, render: Callable[[], RenderableType]) -> None:
+        self._console, self._render = console, render
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
-        if self._live is None:
-            progress.listener = self._line
+        self._started = time.monotonic()
 
-    def __enter__(self) -> LiveView:
+    @property
+    def draws(self) -> bool:
+        """There is a terminal."""
+        return self._live is not None
+
+    def __enter__(self) -> Self:
         if self._live is not None:
             self._live.__enter__()
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._live is not None:
-            self._live.update(render(self._progress), refresh=True)
+            self.refresh()
             self._live.__exit__(None, None, None)
 
     def refresh(self) -> None:
         """Draw, should there be a terminal."""
         if self._live is not None:
-            self._live.update(render(self._progress), refresh=True)
+            self._live.update(self._render(), refresh=True)
 
-    def _line(self, line: str) -> None:
-        seconds = time.monotonic() - self._progress.started
-        self._console.print(f"[{seconds:7.1f} s] {line}", markup=False, highlight=False)
-
-
-def render(progress: Progress) -> RenderableType:
-    """One picture of a run."""
-    minutes, seconds = divmod(int(time.monotonic() - progress.started), 60)
-    parts: list[RenderableType] = [_phase(progress)]
-    if progress.evaluations:
-        parts.append(_evaluations(progress.evaluations))
-    if progress.history:
-        parts.append(_curve(progress.history))
-    if progress.phase == "training" or progress.stages:
-        parts.append(_now(progress))
-    title = f"[bold]patchgym[/bold] · {progress.title} · {minutes}:{seconds:02d}"
-    return Panel(Group(*parts), title=title, title_align="left", border_style="cyan")
+    def say(self, line: str) -> None:
+        """A line for a log; not on a terminal, where the picture says it."""
+        if self._live is None:
+            seconds = time.monotonic() - self._started
+            words = f"[{seconds:7.1f} s] {inert(line)}"
+            self._console.print(words, markup=False, highlight=False, soft_wrap=True)
 
 
-def _phase(progress: Progress) -> RenderableType:
-    line = Table.grid(padding=(0, 1))
-    done, total = progress.done, progress.total
-    if progress.phase == "training":
-        done, total = progress.step, progress.steps
-    line.add_row(Text(progress.phase, style="bold"), *_bar(done, total))
-    return line
+class LiveView(PictureView):
+    """The view of a training run."""
+
+    def __init__(self, progress: Progress, console: Console) -> None:
+        super().__init__(console, lambda: picture(progress.snapshot(), progress.history))
+        if not self.draws:
+            progress.listener = self.say
 
 
-def _bar(done: int, total: int) -> list[RenderableType]:
-    if total <= 0:
-        return []
-    return [ProgressBar(total=total, completed=done, width=30), Text(f"{done}/{total}")]
+class JsonView:
+    """One JSON document a line for programs: phases, lines, steps, evaluations, and once in a
+    while a snapshot of everything."""
+
+    EVERY = 10.0
+    """Seconds between two snapshots."""
+
+    def __init__(self, progress: Progress, write: Callable[[str], object] | None = None) -> None:
+        """`write` takes a line with its end; by default, to the standard output."""
+        self._progress = progress
+        self._write = write or _to_stdout
+        self._last = time.monotonic()
+        progress.listener = lambda line: self.tell("line", {"text": line})
+        progress.recorder = self.tell
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.tell("progress", self._progress.snapshot())
+
+    def refresh(self) -> None:
+        """A snapshot, when the last one is old enough."""
+        if time.monotonic() - self._last >= self.EVERY:
+            self._last = time.monotonic()
+            self.tell("progress", self._progress.snapshot())
+
+    def tell(self, kind: str, record: Mapping[str, Any]) -> None:
+        """One document."""
+        self._write(json.dumps({"time": round(time.time(), 3), "kind": kind, **record}) + "\n")
 
 
-def _evaluations(evaluations: dict[str, PassRate]) -> RenderableType:
-    text = Text("held out: ")
-    for name, result in evaluations.items():
-        low, high = result.interval
-        text.append(f"{name} ", style="dim")
-        text.append(f"{result.pass_rate:.1%}", style="bold green")
-        text.append(f" [{low:.1%}, {high:.1%}]  ")
-    return text
-
-
-def _curve(history: Sequence[dict[str, Any]]) -> RenderableType:
-    known = [row for row in history if row["reward"] is not None]
-    if not known:
-        return Text("")
-    rewards = [float(row["reward"]) for row in known]
-    rates = [float(row["pass_rate"]) for row in known]
-    table = Table.grid(padding=(0, 2))
-    table.add_row("reward", Text(sparkline(rewards), style="green"), f"{rewards[-1]:.3f}")
-    table.add_row("pass rate", Text(sparkline(rates), style="green"), f"{rates[-1]:.1%}")
-    return table
-
-
-def _now(progress: Progress) -> RenderableType:
-    table = Table.grid(padding=(0, 2))
-    stages = "  ".join(f"{stage} {count}" for stage, count in sorted(progress.stages.items()))
-    table.add_row("rollouts in", stages or "-")
-    table.add_row("speed", f"{progress.tokens_per_second:.0f} sampled tokens/s")
-    if progress.phase == "training":
-        dropped = ", ".join(f"{n} {reason}" for reason, n in progress.dropped.items()) or "none"
-        table.add_row(
-            "groups",
-            f"queue {progress.queue_depth}/{progress.queue_capacity}, "
-            f"{progress.open_groups} open, dropped: {dropped}",
-        )
-        table.add_row("learner", f"{progress.learner}; idle {idle_words(progress)}")
-    return table
-
-
-def idle_words(progress: Progress) -> str:
-    """The idle share and its largest reasons."""
-    reasons = [f"{share:.0%} {why}" for why, share in progress.idle_reasons.items()][:3]
-    return f"{progress.idle_share:.0%}" + (
-        f" (waiting on: {', '.join(reasons)})" if reasons else ""
-    )
+def _to_stdout(line: str) -> None:
+    sys.stdout.write(line)
+    sys.stdout.flush()

@@ -19,6 +19,7 @@ from typing import Protocol
 
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
+from opentelemetry.trace import Span
 
 from patchgym.agent import (
     AgentFactory,
@@ -27,6 +28,7 @@ from patchgym.agent import (
     Straggle,
     Trajectory,
     rollout,
+    rollout_span,
     rule_for,
 )
 from patchgym.rewards import Reward, ScoreRequest, Verdict, run_workers
@@ -35,7 +37,11 @@ from .admission import Admission
 from .config import ScoringSection
 from .domain import Domain
 from .group import WorkItem
-from .idle import StageBoard
+from .idle import RolloutStages, StageBoard
+from .telemetry import signals
+
+SCORING_LIMIT = 4
+"""Times `scoring.deadline` that a whole reward may take: verdict, linters, the rest."""
 
 Deliver = Callable[[WorkItem, Trajectory, Reward], Awaitable[None]]
 
@@ -57,6 +63,8 @@ class PipelineParts:
     domain: Domain
     board: StageBoard
     admission: Admission
+    model: str = ""
+    """The policy's name in spans."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +92,13 @@ class Pipeline:
         self._scoring = scoring
         self._flights: dict[str, Flight] = {}
         self._flown = 0.0
+        self._aboard: set[str] = set()
+        """Rollouts of this pipeline on the board."""
+        self._for_scoring = 0
+        """Rollouts with a scorer or in line for one."""
 
     async def run(self, source: Source, deliver: Deliver, *, slots: int) -> None:
         """Run until the source has no more work and everything is delivered."""
-        send, receive = anyio.create_memory_object_stream[ScoreRequest[Ticket]](self._scoring.queue)
 
         async def hand_over(ticket: Ticket, reward: Reward) -> None:
             trajectory = ticket.trajectory
@@ -95,9 +106,24 @@ class Pipeline:
                 trajectory = dataclasses.replace(
                     trajectory, stop_reason="scoring_failed", error=reward.verdict.detail
                 )
-            self._parts.board.leave(trajectory.rollout_id)
+            board, name = self._parts.board, trajectory.rollout_id
+            board.move(name, "recording")
+            signals.rollout_delivered(trajectory.stop_reason)
             await deliver(ticket.item, trajectory, reward)
+            self._for_scoring -= ticket.scored
+            self._aboard.discard(name)
+            board.leave(name)
 
+        try:
+            await self._run(source, hand_over, slots=slots)
+        finally:
+            for name in self._aboard:
+                self._parts.board.forget(name)
+
+    async def _run(
+        self, source: Source, hand_over: Callable[[Ticket, Reward], Awaitable[None]], *, slots: int
+    ) -> None:
+        send, receive = anyio.create_memory_object_stream[ScoreRequest[Ticket]](self._scoring.queue)
         async with anyio.create_task_group() as group:
             group.start_soon(
                 partial(run_workers, workers=self._scoring.workers), receive, hand_over
@@ -108,6 +134,11 @@ class Pipeline:
                 for slot in range(slots):
                     rollouts.start_soon(self._slot, slot, source, send.clone(), hand_over)
             watch.cancel()
+
+    @property
+    def aboard(self) -> frozenset[str]:
+        """Rollouts that are not delivered yet."""
+        return frozenset(self._aboard)
 
     def flights(self) -> list[Flight]:
         """Rollouts under way, the oldest first."""
@@ -141,25 +172,51 @@ class Pipeline:
         send: MemoryObjectSendStream[ScoreRequest[Ticket]],
         hand_over: Callable[[Ticket, Reward], Awaitable[None]],
     ) -> None:
+        board, place = self._parts.board, (id(self), slot)
         async with send:
             while True:
-                await self._parts.admission.permits(slot)
+                await self._permitted(slot)
                 item = await source.next()
                 if item is None:
+                    board.gone(place)
                     return
-                trajectory = await self._act(item)
-                ticket = Ticket(item, trajectory)
-                if not rule_for(trajectory.stop_reason).scored:
-                    await hand_over(ticket, unscored(trajectory))
-                    continue
-                self._parts.board.move(item.rollout_id, "scoring")
-                score = partial(self._parts.domain.score, item.task, trajectory)
-                await send.send(ScoreRequest(score=score, ticket=ticket))
+                self._aboard.add(item.rollout_id)
+                board.begin(item.rollout_id, item.task.id, place)
+                span = rollout_span(item.task.id, item.rollout_id, slot=slot, group=item.group_id)
+                trajectory = await self._act(item, span)
+                if rule_for(trajectory.stop_reason).scored:
+                    await send.send(self._request(item, trajectory, span))
+                else:
+                    await hand_over(Ticket(item, trajectory), unscored(trajectory))
+                board.free(place, item.rollout_id)
 
-    async def _act(self, item: WorkItem) -> Trajectory:
+    async def _permitted(self, slot: int) -> None:
+        """Wait until the admission's limit lets this slot work."""
+        admission, board = self._parts.admission, self._parts.board
+        if slot >= admission.limit:
+            since = board.clock()
+            await admission.permits(slot)
+            board.allows("admission", since)
+
+    def _request(self, item: WorkItem, trajectory: Trajectory, span: Span) -> ScoreRequest[Ticket]:
+        """It is for the scorers from here on."""
+        in_line = self._for_scoring >= self._scoring.workers
+        self._for_scoring += 1
+        self._parts.board.move(item.rollout_id, "scoring wait")
+
+        async def score() -> Reward:
+            self._parts.board.move(item.rollout_id, "scoring", in_line=in_line)
+            return await self._parts.domain.score(item.task, trajectory)
+
+        ticket = Ticket(item, trajectory, scored=True)
+        limit = SCORING_LIMIT * self._scoring.deadline
+        return ScoreRequest(
+            score=score, ticket=ticket, deadline=limit, rollout_id=item.rollout_id, parent=span
+        )
+
+    async def _act(self, item: WorkItem, span: Span) -> Trajectory:
         parts, name = self._parts, item.rollout_id
-        on_stage = partial(parts.board.move, name)
-        on_stage("sampling")
+        on_stage = RolloutStages(parts.board, name)
         flight = self._flights[name] = Flight(item=item, straggle=Straggle())
         try:
             return await rollout(
@@ -173,6 +230,8 @@ class Pipeline:
                 on_stage=on_stage,
                 earlier=item.earlier,
                 straggle=flight.straggle,
+                model=parts.model,
+                span=span,
             )
         finally:
             self._flown += flight.seconds
@@ -183,6 +242,8 @@ class Pipeline:
 class Ticket:
     item: WorkItem
     trajectory: Trajectory
+    scored: bool = False
+    """It went through a scorer."""
 
 
 def unscored(trajectory: Trajectory) -> Reward:

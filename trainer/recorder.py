@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import anyio.to_thread
@@ -13,7 +13,7 @@ from patchgym.rewards import Reward
 
 from .failures import FailureBudgets, FailureWatch
 from .group import Group, WorkItem
-from .ledger import Ledger
+from .ledger import GroupState, Ledger
 from .trajectory_store import StoredRollout, TrajectoryStore
 
 
@@ -40,56 +40,75 @@ class Recorder:
     async def rollout(
         self, purpose: str, item: WorkItem, trajectory: Trajectory, reward: Reward
     ) -> None:
-        """Store one finished rollout; RunStopped when failures pass their budget."""
+        """Store one finished rollout: its file, then its rows. RunError when it can't be stored,
+        RunStopped when failures pass their budget."""
+        await self._ledger.room()
         stored = StoredRollout(trajectory=trajectory, reward=reward)
         await anyio.to_thread.run_sync(self._store.write, stored)
-        self._ledger.record(
-            "INSERT OR REPLACE INTO rollouts VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-            (
-                trajectory.rollout_id,
-                purpose,
-                item.group_id,
-                item.task.id,
-                item.member,
-                trajectory.stop_reason,
-                trajectory.error,
-                reward.total,
-                reward.verdict.status,
-                len(trajectory.turns),
-                trajectory.sampled_tokens,
-                trajectory.oldest_version,
-                trajectory.seconds,
-                reward.verdict.detail,
-                time.time(),
-            ),
-        )
+        with self._ledger.transaction():
+            self._ledger.rollout(
+                purpose, item.group_id, item.task.id, item.member, trajectory, reward
+            )
+            if purpose != "train":
+                self._evaluated(purpose, item, trajectory, reward)
         if purpose == "train":
             self._remember(trajectory, reward)
-        else:
-            self._ledger.record(
-                "INSERT OR REPLACE INTO evaluations VALUES (?,?,?,?,?,?)",
-                (
-                    purpose,
-                    trajectory.oldest_version,
-                    item.task.id,
-                    item.member,
-                    None if reward.total is None else int(reward.resolved),
-                    trajectory.rollout_id,
-                ),
-            )
         self._failures.note(trajectory)
 
-    def group(self, group: Group, state: str, **more: object) -> None:
-        """Record a group's state."""
-        members = [member.trajectory.rollout_id for member in group.members]
+    async def begin(self) -> None:
+        """Before anything is rolled out: what a killed run left half-written is taken away, and
+        what was recorded so far is on disk."""
+        await anyio.to_thread.run_sync(self._store.sweep)
+        await self._ledger.flush()
+
+    def group(
+        self, group: Group, state: GroupState, *, reason: str = "", step: int | None = None
+    ) -> None:
+        """Record a whole group's state."""
         self._ledger.group(
-            group.group_id, group.task_id, group.number, state, members=members, **more
+            group.group_id,
+            group.task_id,
+            group.number,
+            state,
+            reason=reason,
+            step=step,
+            members=[member.trajectory.rollout_id for member in group.members],
+            version=group.oldest_version,
         )
+
+    def groups(self, groups: Sequence[Group], state: GroupState, *, step: int | None) -> None:
+        """Record the state of several, all together."""
+        with self._ledger.transaction():
+            for group in groups:
+                self.group(group, state, step=step)
+
+    def commit(
+        self,
+        groups: Sequence[Group],
+        step: int,
+        metrics: Mapping[str, object],
+        idle: Mapping[str, object],
+    ) -> None:
+        """Record an update that was applied: its groups and its row, all together."""
+        with self._ledger.transaction():
+            self.groups(groups, "committed", step=step)
+            self._ledger.step(step, metrics)
+            self._ledger.meta("idle", idle)
 
     def take_window(self) -> Window:
         """Rollouts since the last call."""
         window, self.window = self.window, Window()
         return window
+
+    def _evaluated(
+        self, purpose: str, item: WorkItem, trajectory: Trajectory, reward: Reward
+    ) -> None:
+        resolved = None if reward.total is None else int(reward.resolved)
+        values = (purpose, trajectory.oldest_version, item.task.id, item.member, resolved)
+        self._ledger.record(
+            "INSERT OR REPLACE INTO evaluations VALUES (?,?,?,?,?,?)",
+            (*values, trajectory.rollout_id),
+        )
 
     def _remember(self, trajectory: Trajectory, reward: Reward) -> None:
         window = self.window

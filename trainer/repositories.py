@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +17,7 @@ from patchgym.agent.repository import RepositoryConfig, RepositoryEnvironment, l
 from patchgym.datasets.cache import cache_dir, repositories_dir
 from patchgym.datasets.task import Task
 from patchgym.datasets.trial import TrialConfig
-from patchgym.rewards import JudgeConfig, Reward, RewardConfig, Scorer, Verdict, judge
+from patchgym.rewards import Conduct, Reward, RewardConfig, Scorer
 from patchgym.sandbox import PatchgymError, Pool, Sandbox, SandboxSnapshot
 
 from .config import RunConfig, SandboxSection, ScoringSection
@@ -25,6 +25,7 @@ from .domain import OnStage
 from .errors import ConfigError
 from .preflight import ValidationCache, preflight
 from .progress import Progress
+from .scoring import open_scorer, tests_timeout
 from .task_pool import open_task_pool
 from .task_sets import check_disjoint, check_images, load_task_set
 
@@ -71,20 +72,16 @@ class RepositoryDomain:
     """For tasks that name none."""
     train: Sequence[Task]
     heldout: Sequence[Task]
+    scorer: Scorer
+    """Has sandboxes of its own."""
     kind: EnvironmentKind = "repair"
     sandbox: SandboxSection = field(default_factory=SandboxSection)
-    scoring: ScoringSection = field(default_factory=ScoringSection)
-    reward: RewardConfig = field(default_factory=RewardConfig)
     images: TaskImages | None = None
     """Makes the images of tasks that have an environment; None when none has."""
     repositories: Path = field(default_factory=repositories_dir)
     """Folder of the materialized bundled repositories."""
     warmer: Warmer | None = None
     """Makes images ahead; None where there is nothing to make."""
-    scorer: Scorer = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.scorer = Scorer(self._judge, self.reward, deadline=self.scoring.deadline)
 
     def environment(self, task: Task, on_stage: OnStage) -> Environment:
         """A fresh environment, its sandbox leased from the pool when it is first needed."""
@@ -92,7 +89,7 @@ class RepositoryDomain:
         if self.kind == "repository":
             config = RepositoryConfig(
                 command_seconds=self.sandbox.command_timeout,
-                tests_seconds=self.tests_timeout(task),
+                tests_seconds=tests_timeout(task, self.sandbox),
                 repositories=self.repositories,
             )
             return RepositoryEnvironment(task, lease, config)
@@ -102,50 +99,42 @@ class RepositoryDomain:
             RepairConfig(tests_timeout=self.sandbox.tests_timeout, repositories=self.repositories),
         )
 
+    def image_of(self, task: Task) -> str:
+        """The task's own, or what its environment is built on, or the run's."""
+        base = task.environment.base if task.environment else ""
+        return task.image or base or self.image
+
     async def score(self, task: Task, trajectory: Trajectory) -> Reward:
-        """By the verdict on the diff, taken in a fresh sandbox."""
-        return await self.scorer.score(task, trajectory.outcome)
+        """By the components of the run's reward; verdicts are taken in fresh sandboxes."""
+        return await self.scorer.score(task, trajectory.outcome, Conduct.of(trajectory))
 
     def expect(self, tasks: Sequence[Task]) -> None:
         """Make the images of these tasks, in the background, and have sandboxes of them ready."""
         if self.warmer is not None:
             self.warmer.expect(tasks)
 
-    def tests_timeout(self, task: Task) -> float:
-        """Seconds for a test run: the task's own limit, else the run's."""
-        return task.environment.timeout if task.environment else self.sandbox.tests_timeout
-
     @asynccontextmanager
     async def _bare(self, on_stage: OnStage) -> AsyncIterator[Sandbox]:
         """A sandbox with nothing in it."""
         on_stage("lease wait")
         async with self.pool.lease(timeout=self.sandbox.lease_timeout) as sandbox:
-            on_stage("tests")
+            on_stage("tests", sandbox=sandbox.name)
             yield sandbox
 
     @asynccontextmanager
     async def _lease(self, task: Task, on_stage: OnStage) -> AsyncIterator[Sandbox]:
         """A sandbox with the task's repository in it."""
-        on_stage("lease wait")
         lease = lease_repository(
             task,
             self.pool,
             images=self.images,
             repositories=self.repositories,
             timeout=self.sandbox.lease_timeout,
+            on_stage=on_stage,
         )
         async with lease() as sandbox:
+            on_stage("", sandbox=sandbox.name)
             yield sandbox
-
-    async def _judge(self, task: Task, diff: bytes) -> Verdict:
-        config = JudgeConfig(
-            repositories=self.repositories,
-            images=self.images,
-            tests_timeout=self.tests_timeout(task),
-            lease_timeout=self.sandbox.lease_timeout,
-            reruns=self.scoring.reruns,
-        )
-        return await judge(task, diff, self.pool, config)
 
 
 async def open_repositories(
@@ -166,6 +155,7 @@ async def open_repositories(
         scoring=config.scoring,
         reward=config.reward,
         stack=stack,
+        on_opening=progress.enter,
     )
     progress.enter("validating tasks: the gold patch passes, the empty patch fails")
     await preflight(
@@ -189,8 +179,9 @@ async def open_task_domain(
     scoring: ScoringSection,
     reward: RewardConfig,
     stack: AsyncExitStack,
+    on_opening: Callable[[str], None] = lambda words: None,
 ) -> RepositoryDomain:
-    """A domain over these tasks, its pool filled; it closes with `stack`. Nothing is validated."""
+    """A domain over these tasks, its pools filled; it closes with `stack`. Nothing is validated."""
     tasks = (*train, *heldout)
     opened = await stack.enter_async_context(
         open_task_pool(
@@ -204,6 +195,9 @@ async def open_task_domain(
         group = await stack.enter_async_context(anyio.create_task_group())
         stack.callback(group.cancel_scope.cancel)
         group.start_soon(warmer.run)
+    scorer = await open_scorer(
+        reward, opened, sandbox=sandbox, scoring=scoring, stack=stack, on_opening=on_opening
+    )
     return RepositoryDomain(
         pool=opened.pool,
         image=opened.image,
@@ -212,8 +206,7 @@ async def open_task_domain(
         heldout=heldout,
         kind=kind,
         sandbox=sandbox,
-        scoring=scoring,
-        reward=reward,
+        scorer=scorer,
         warmer=warmer,
     )
 

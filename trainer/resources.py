@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast, get_args
 
 import anyio.lowlevel
@@ -18,12 +19,13 @@ from patchgym.agent.chat import ChatTokenizer
 from patchgym.agent.scaffolds import ScaffoldName, make_agent
 
 from .admission import Admission
-from .config import RunConfig
+from .config import RunConfig, check_trainable
 from .domain import Domain, DomainFactory, load_attribute
 from .errors import ConfigError, RunStopped
 from .idle import StageBoard
 from .pipeline import PipelineParts
 from .policies import model_path
+from .profiling import step as profiled_step
 from .progress import Progress
 from .repositories import open_repositories
 from .run_folder import RunFolder
@@ -71,6 +73,10 @@ class Resources:
     stopped: Callable[[], bool]
     admission: Admission
     board: StageBoard = field(default_factory=StageBoard)
+    model: str = ""
+    """The policy's name in spans."""
+    reward: float | None = None
+    """Mean reward of the last step, by which its checkpoint is ranked; None: not known."""
     _saved: int = -1
     _rates: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=20))
 
@@ -82,15 +88,19 @@ class Resources:
             domain=self.domain,
             board=self.board,
             admission=self.admission,
+            model=self.model,
         )
 
     async def train(self, batch: Sequence[Sequence[TrainSequence]]) -> dict[str, object]:
         """One update in a worker thread; its report as a mapping."""
         from .learner import StepInterrupted
 
-        step = partial(self.learner.train, batch, should_stop=self.stopped)
+        def update() -> dict[str, object]:
+            with profiled_step(self.learner.step):
+                return asdict(self.learner.train(batch, should_stop=self.stopped))
+
         try:
-            return asdict(await anyio.to_thread.run_sync(step))
+            return await anyio.to_thread.run_sync(update)
         except StepInterrupted as error:
             await anyio.lowlevel.checkpoint()  # the run is being stopped: this is where it ends
             raise RunStopped(str(error)) from None
@@ -99,12 +109,31 @@ class Resources:
         """Give the sampler the learner's weights; running turns finish on those they began with."""
         await self.policy.publish(self.learner.params, self.learner.step)
 
-    async def save(self) -> None:
-        """Write a checkpoint of the present step, once."""
-        if self.checkpoints is None or self._saved == self.learner.step:
-            return
-        await anyio.to_thread.run_sync(self.checkpoints.save, self.learner)
-        self._saved = self.learner.step
+    async def save(self, *, wait: bool = True) -> None:
+        """Write a checkpoint of the present step, once; without `wait` it is written meanwhile."""
+        if self.checkpoints is not None:
+            await anyio.to_thread.run_sync(self._save, self.checkpoints, wait)
+
+    def _save(self, checkpoints: CheckpointStore, wait: bool) -> None:
+        step = self.learner.step
+        if self._saved != step:
+            if self.reward is not None:
+                checkpoints.note(step, "reward", self.reward)
+            checkpoints.save(self.learner, wait=False)
+            self._saved = step
+        if wait:
+            checkpoints.wait()
+
+    async def measured(self, step: int, pass_rate: float) -> None:
+        """Rank the checkpoint of `step`, if there is or will be one, by its held-out pass rate."""
+        if self.checkpoints is not None:
+            note = partial(self.checkpoints.note, step, "heldout", pass_rate)
+            await anyio.to_thread.run_sync(note)
+
+    def measuring(self, step: int) -> None:
+        """A held-out evaluation of `step` begins: its checkpoint stays until it is measured."""
+        if self.checkpoints is not None:
+            self.checkpoints.hold(step)
 
     def token_rate(self, total: int) -> float:
         """Sampled tokens a second over the last ten seconds or so."""
@@ -154,11 +183,16 @@ def _make_learner(
     config: RunConfig, folder: RunFolder, model: ModelConfig, params: Params, resume: bool
 ) -> tuple[Learner, CheckpointStore]:
     """The learner at its first step, or where the last checkpoint left it."""
+    check_trainable(config)
     from .checkpoint import CheckpointStore
     from .learner import Learner
 
-    learner = Learner(config.learner, model, params)
-    checkpoints = CheckpointStore(folder.checkpoints, keep=config.checkpoint.keep)
+    try:
+        learner = Learner(config.learner, model, params, seed=config.run.seed)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    section = config.checkpoint
+    checkpoints = CheckpointStore(folder.checkpoints, keep=section.keep, best=section.best)
     if resume:
         checkpoints.restore(learner)
     return learner, checkpoints
@@ -193,4 +227,5 @@ async def open_resources(
         checkpoints=checkpoints,
         stopped=stopped,
         admission=Admission(config.rollout.in_flight),
+        model=Path(config.model.path).name,
     )

@@ -41,6 +41,11 @@ class RunFolder:
         return self.path / "checkpoints"
 
     @property
+    def profile(self) -> Path:
+        """Captures of the JAX profiler, by step and time."""
+        return self.path / "profile"
+
+    @property
     def curve(self) -> Path:
         """The reward curve."""
         return self.path / "curve.png"

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import anyio.to_thread
@@ -53,6 +53,10 @@ from .resume import Restored
 from .training import Training
 from .trajectory_store import TrajectoryStore
 
+if TYPE_CHECKING:
+    from .batching import TrainSequence
+    from .learner import Learner
+
 VOCABULARY = 128
 ACT = ToolSpec(name="act", description="Do something.", parameters={"type": "object"})
 
@@ -64,6 +68,8 @@ class Latency:
     spec: str
     """`const:a`, `uniform:a,b` or `lognormal:median,sigma`; ValueError for anything else."""
     seed: int = 0
+    scale: float = 1.0
+    """Multiplies every draw."""
 
     def __post_init__(self) -> None:
         self.draw(0)
@@ -77,14 +83,26 @@ class Latency:
             values = [float(part) for part in rest.split(",")]
             generator = np.random.default_rng([self.seed, *key])
             if kind == "const" and len(values) == 1:
-                return values[0]
+                return self.scale * values[0]
             if kind == "uniform" and len(values) == 2:
-                return float(generator.uniform(values[0], values[1]))
+                return self.scale * float(generator.uniform(values[0], values[1]))
             if kind == "lognormal" and len(values) == 2:
-                return float(values[0] * np.exp(values[1] * generator.standard_normal()))
+                drawn = values[0] * np.exp(values[1] * generator.standard_normal())
+                return self.scale * float(drawn)
         except ValueError:
             pass
         raise ValueError(f"{self.spec!r} is none of const:a, uniform:a,b, lognormal:median,sigma")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Straggler:
+    """Seconds that the slow rollout of a group takes longer, by stage."""
+
+    generation: float = 0.0
+    """In its first turn."""
+    step: float = 0.0
+    """In its first step of the environment."""
+    reward: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +117,22 @@ class World:
     reset: Latency = field(default_factory=lambda: Latency(spec="const:0.1", seed=2))
     step: Latency = field(default_factory=lambda: Latency(spec="lognormal:0.3,1.0", seed=1))
     reward: Latency = field(default_factory=lambda: Latency(spec="const:0.1", seed=3))
+    update: Latency = field(default_factory=lambda: Latency(spec="const:0", seed=5))
+    """Seconds that an optimizer update takes beyond those of the tiny model's."""
+    publish: Latency = field(default_factory=lambda: Latency(spec="const:0", seed=6))
+    """Seconds until the sampler has the weights of an update, beyond those of copying them."""
+    sandboxes: int = 0
+    """That there are for rollouts, each held from the reset to the last step; 0: no bound."""
+    stragglers: float = 0.0
+    """Share of groups with one rollout that is slower than the others."""
+    straggler: Straggler = field(default_factory=lambda: Straggler())
+    """How much slower."""
+    learns: bool = True
+    """Updates are computed, by a tiny real model; else they are counted and take no time."""
+    heldout: int = 0
+    """Held-out tasks."""
+    scored_inside: bool = False
+    """The reward is taken inside the rollout, whose slot waits for it, instead of by workers."""
     failing_steps: float = 0.0
     """Share of environment steps that raise."""
     hanging: float = 0.0
@@ -106,6 +140,11 @@ class World:
     dying: float = 0.0
     """Share of rollouts whose sandbox dies in a step."""
     seed: int = 0
+
+    def slow(self, group: int, visit: int) -> Straggler:
+        """What the rollout that comes as number `visit` to the task of `group` takes longer."""
+        chosen = visit == 0 and self.chance(self.stragglers, "slow", group)
+        return self.straggler if chosen else Straggler()
 
     def chance(self, share: float, *key: object) -> bool:
         """True in `share` of all keys."""
@@ -139,6 +178,7 @@ class SimulatedPolicy:
     def __init__(self, world: World) -> None:
         self._world = world
         self._counts = SimulatedCounts()
+        self._begun: set[str] = set()
         self.version = 0
         self.weights: Any = None
         """A true copy of what was published last."""
@@ -149,7 +189,7 @@ class SimulatedPolicy:
         self._counts.in_flight += 1
         self._counts.turns += 1
         try:
-            await anyio.sleep(self._world.generation.draw(self._counts.turns))
+            await anyio.sleep(self._world.generation.draw(request.seed) + self._slower(request))
         finally:
             self._counts.in_flight -= 1
         count = min(self._world.turn_tokens, request.max_new_tokens)
@@ -172,7 +212,14 @@ class SimulatedPolicy:
             return jax.block_until_ready(jax.tree.map(jnp.copy, params))
 
         self.weights = await anyio.to_thread.run_sync(copy)
+        await anyio.sleep(self._world.publish.draw(version))
         self.version = version
+
+    def _slower(self, request: SampleRequest) -> float:
+        """Seconds more for the first turn of a slow rollout."""
+        first = request.rollout_id not in self._begun
+        self._begun.add(request.rollout_id)
+        return self._world.slow(*_place(request.rollout_id)).generation if first else 0.0
 
     def statistics(self) -> SimulatedCounts:
         """Counts so far."""
@@ -207,11 +254,19 @@ class SimulatedEnvironment:
     tools = (ACT,)
     answers = True
 
-    def __init__(self, world: World, key: tuple[int, int], on_stage: OnStage) -> None:
+    def __init__(
+        self,
+        world: World,
+        key: tuple[int, int],
+        on_stage: OnStage,
+        sandboxes: anyio.Semaphore | None = None,
+    ) -> None:
         """`key` names the task and tells rollouts of one task apart."""
         self._world = world
         self._key = key
         self._on_stage = on_stage
+        self._sandboxes = sandboxes
+        self._holds = False
         self._steps = 0
 
     async def __aenter__(self) -> SimulatedEnvironment:
@@ -223,11 +278,17 @@ class SimulatedEnvironment:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Nothing is held."""
+        """The sandbox is free."""
+        if self._sandboxes is not None and self._holds:
+            self._sandboxes.release()
 
     async def open(self) -> Opening:
         """The task's name, after the reset's seconds."""
         self._on_stage("lease wait")
+        if self._sandboxes is not None:
+            await self._sandboxes.acquire()
+            self._holds = True
+            self._on_stage("reset")
         await anyio.sleep(self._world.reset.draw(*self._key))
         return Opening(text=f"task {self._key[0]}")
 
@@ -237,7 +298,8 @@ class SimulatedEnvironment:
         last = self._steps == world.turns - 1
         if last and world.chance(world.hanging, "hang", *self._key):
             await anyio.sleep_forever()
-        await anyio.sleep(world.step.draw(*key))
+        slower = world.slow(*self._key).step if self._steps == 0 else 0.0
+        await anyio.sleep(world.step.draw(*key) + slower)
         if last and world.chance(world.dying, "die", *self._key):
             raise SandboxError("the simulated sandbox died")
         if world.chance(world.failing_steps, "fail", *key):
@@ -249,6 +311,9 @@ class SimulatedEnvironment:
 
     async def outcome(self) -> bytes:
         """Nothing to look at: the reward is drawn."""
+        if self._world.scored_inside:
+            self._on_stage("scoring")
+            await anyio.sleep(self._world.reward.draw(self._key[0], self._steps))
         return b""
 
 
@@ -258,20 +323,25 @@ class SimulatedDomain:
     def __init__(self, world: World, *, tasks: int = 1000) -> None:
         self._world = world
         self._groups: dict[int, int] = {}
+        self._sandboxes = anyio.Semaphore(world.sandboxes) if world.sandboxes else None
         self._visits: Counter[int] = Counter()
         self.train = [SimulatedTask(number=number) for number in range(tasks)]
-        self.heldout: list[SimulatedTask] = []
+        numbers = range(tasks, tasks + world.heldout)
+        self.heldout = [SimulatedTask(number=number) for number in numbers]
 
     def environment(self, task: SimulatedTask, on_stage: OnStage) -> Environment:
         """A fresh environment; its draws are keyed by the order in which tasks come up."""
         group = self._groups.setdefault(task.number, len(self._groups))
         visit = self._visits[task.number]
         self._visits[task.number] += 1
-        return SimulatedEnvironment(self._world, (group, visit), on_stage)
+        return SimulatedEnvironment(self._world, (group, visit), on_stage, self._sandboxes)
 
     async def score(self, task: SimulatedTask, trajectory: Trajectory) -> Reward:
         """A number between 0 and 1, after the reward's seconds."""
-        await anyio.sleep(self._world.reward.draw(task.number, len(trajectory.turns)))
+        if not self._world.scored_inside:
+            slower = self._world.slow(*_place(trajectory.rollout_id)).reward
+            drawn = self._world.reward.draw(task.number, len(trajectory.turns))
+            await anyio.sleep(drawn + slower)
         value = random.Random(stream_seed(self._world.seed, trajectory.rollout_id)).random()
         return Reward.of_answer(value, resolved=value > 0.5)
 
@@ -286,12 +356,20 @@ class SimulatedResources(Resources):
     published: list[float] = field(default_factory=list)
     """`time.time()` after each step."""
 
+    world: World = field(default_factory=World)
+
+    async def train(self, batch: Sequence[Sequence[TrainSequence]]) -> dict[str, object]:
+        """As ever, and as much longer as the world says."""
+        report = await Resources.train(self, batch)
+        await anyio.sleep(self.world.update.draw(len(self.published)))
+        return report
+
     async def publish(self) -> None:
         """As ever, and note the time."""
         await Resources.publish(self)
         self.published.append(time.time())
 
-    async def save(self) -> None:
+    async def save(self, *, wait: bool = True) -> None:
         """There is nothing worth keeping."""
 
 
@@ -309,9 +387,17 @@ class SimulatedRun:
     """Metrics of each step."""
     events: tuple[dict[str, Any], ...]
 
+    def waits(self, first: int = 0) -> dict[str, float]:
+        """Shares of the learner's time past the end of step `first` that it waited, by reason."""
+        start, end = self.steps[first], self.steps[-1]
+        seconds = end["clock_seconds"] - start["clock_seconds"]
+        before, after = start["waited_seconds"], end["waited_seconds"]
+        return {why: (after[why] - before.get(why, 0.0)) / seconds for why in after}
+
 
 def open_simulated(config: RunConfig, world: World, *, width: int = 32) -> SimulatedResources:
     """A tiny real model with a learner, in a simulated world; blocks for its set-up."""
+    from .counting_learner import CountingLearner
     from .learner import Learner
     from .model.config import ModelConfig
     from .model.decoder import init_params
@@ -326,14 +412,18 @@ def open_simulated(config: RunConfig, world: World, *, width: int = 32) -> Simul
         ffn=2 * width,
         context=1024,
     )
+    learner: Learner | CountingLearner = CountingLearner()
+    if world.learns:
+        learner = Learner(config.learner, model, init_params(model, config.run.seed))
     return SimulatedResources(
         policy=SimulatedPolicy(world),
-        learner=Learner(config.learner, model, init_params(model, config.run.seed)),
+        learner=cast("Learner", learner),
         agents=SimulatedAgent,
         domain=SimulatedDomain(world),
         checkpoints=None,
         stopped=lambda: False,
         admission=Admission(config.rollout.in_flight),
+        world=world,
     )
 
 
@@ -359,6 +449,13 @@ async def simulate(config: RunConfig, world: World, folder: Path) -> SimulatedRu
             steps=tuple(reader.steps()),
             events=tuple(dict(row) for row in reader.rows("SELECT * FROM events")),
         )
+
+
+def _place(rollout_id: str) -> tuple[int, int]:
+    """The number of a training rollout's group, and its own; (-1, -1) of any other."""
+    group, _, member = rollout_id.partition("-m")
+    known = group[1:].isdigit() and member.isdigit()
+    return (int(group[1:]), int(member)) if known else (-1, -1)
 
 
 def _ids(text: str) -> tuple[int, ...]:

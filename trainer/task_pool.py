@@ -13,7 +13,7 @@ from patchgym.datasets.task import Task
 
 if TYPE_CHECKING:
     from patchgym.datasets.images import TaskImages
-    from patchgym.sandbox import Pool
+    from patchgym.sandbox import Pool, SandboxSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,8 @@ class TaskPool:
     """None when no task has an environment or an image of its own."""
     image: str
     """Tag of the image for tasks that name none."""
+    spec: SandboxSpec
+    """Of the pool's sandboxes, for another pool of the same kind."""
 
 
 @asynccontextmanager
@@ -48,4 +50,4 @@ async def open_task_pool(
     if memory_mib and not own:
         spec = replace(spec, memory_mib=memory_mib)
     async with ImageStore(access=access) as store, Pool(spec, size=size) as pool:
-        yield TaskPool(pool=pool, images=TaskImages(store) if own else None, image=tag)
+        yield TaskPool(pool=pool, images=TaskImages(store) if own else None, image=tag, spec=spec)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,6 +95,7 @@ class RevisitOrder:
         self._known: dict[int, Problem] = {}
         self._first: dict[str, None] = {}
         """Ids of tasks that come before any other, in this order."""
+        self._left_out: set[str] = set()
 
     def __call__(self, number: int) -> Problem:
         """The task of group `number`; asked once for each number, in any order."""
@@ -106,6 +107,7 @@ class RevisitOrder:
         elif self._waiting and self._goes_back(number):
             task = self._by_id[next(iter(self._waiting))]
         else:
+            self._turn += self._ahead(self._left_out)
             task = self._turns(self._turn)
             self._turn += 1
         self._waiting.pop(task.id, None)
@@ -114,31 +116,49 @@ class RevisitOrder:
     def upcoming(self, count: int) -> list[Problem]:
         """The tasks that are likely to come next: those to go back to, then those in turn."""
         back = [self._by_id[task_id] for task_id in list(self._waiting)[:count]]
-        return back + [self._turns(self._turn + ahead) for ahead in range(count - len(back))]
+        turns = (self._turns(self._turn + ahead) for ahead in range(count - len(back)))
+        return back + [task for task in turns if task.id not in self._left_out]
+
+    def leave_out(self, task_id: str) -> None:
+        """No further group of this task, unless it was opened before. One task must be left."""
+        if len(self._left_out | {task_id}) < len(self._by_id):
+            self._left_out.add(task_id)
+            self._waiting.pop(task_id, None)
+            self._first.pop(task_id, None)
 
     def again(self, task_id: str) -> None:
         """A group of this task came too late: its next one comes first, so that tasks whose
         rollouts take long are not starved by quick ones."""
-        self._first[task_id] = None
+        # A resumed run may have other tasks.
+        if task_id in self._by_id and task_id not in self._left_out:
+            self._first[task_id] = None
 
     def learn(self, task_id: str, *, spread: bool) -> None:
         """A group of this task is whole."""
         self._waiting.pop(task_id, None)
-        if spread:
+        if spread and task_id not in self._left_out:
             self._waiting[task_id] = None
 
-    def replay(self, visits: Iterable[Visit]) -> None:
-        """Take up where a stopped run was; unfinished groups keep their tasks."""
+    def replay(self, visits: Iterable[Visit], passed_over: Collection[str] = ()) -> None:
+        """Take up where a stopped run was; unfinished groups keep their tasks. Turns of tasks in
+        `passed_over` may have been left out, for a time."""
         for visit in visits:
             if visit.task_id not in self._by_id:
                 continue
             self._known[visit.number] = self._by_id[visit.task_id]
             back = self._goes_back(visit.number) and visit.task_id in self._waiting
-            if not back and visit.task_id == self._turns(self._turn).id:
-                self._turn += 1
+            ahead = 0 if visit.task_id in passed_over else self._ahead(passed_over)
+            if not back and visit.task_id == self._turns(self._turn + ahead).id:
+                self._turn += ahead + 1
             self._waiting.pop(visit.task_id, None)
             if visit.spread is not None:
                 self.learn(visit.task_id, spread=visit.spread)
+
+    def _ahead(self, passed_over: Collection[str]) -> int:
+        """Turns to the next task that is not in `passed_over`; 0 when there is none."""
+        places = range(2 * len(self._by_id))  # to the end of the next epoch at the least
+        in_turn = (n for n in places if self._turns(self._turn + n).id not in passed_over)
+        return next(in_turn, 0)
 
     def _goes_back(self, number: int) -> bool:
         return random.Random(stream_seed(self._seed, "revisit", number)).random() < self._share

@@ -15,11 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from patchgym.agent import Observation, Turn
-from patchgym.rewards import Reward
+from patchgym.rewards import Reward, Score
 
+from .score_table import place, plain, score_table
 from .trajectory_store import StoredRollout
 from .verdict_words import remarks
 
+_FAULTS = 5
 _STYLES = {"passed": "green", "failed": "red", "error": "red", "timeout": "yellow"}
 
 
@@ -98,14 +100,23 @@ def _print_reward(reward: Reward, console: Console) -> None:
     total = "unknown" if reward.total is None else f"{reward.total:.3f}"
     shared = ", shared with an identical patch" if reward.shared else ""
     console.print(Rule(f"reward {total}: {verdict.status} by {verdict.evidence}{shared}"))
+    console.print(score_table(reward))
     for score in reward.scores:
-        console.print(
-            f"{score.name}: {score.value:.3f} x {score.weight:g}  {dict(score.evidence)}",
-            markup=False,
-            highlight=False,
-        )
+        _print_score(score, console)
     if verdict.detail:
         console.print(Text(verdict.detail, style="yellow"))
     for line in remarks(verdict):
         console.print(Text(line, style="yellow"))
     _print_outcomes(dict(verdict.outcomes), dict(verdict.messages), console)
+
+
+def _print_score(score: Score, console: Console) -> None:
+    """What it rests on, and the first places at fault."""
+    if score.detail and score.status == "measured":
+        console.print(Text(plain(f"{score.name}: {score.detail}"), style="yellow"))
+    if score.evidence:
+        console.print(Text(plain(f"{score.name}: {_brief(score.evidence)}"), style="dim"))
+    for fault in score.faults[:_FAULTS]:
+        console.print(Text(plain(f"  {place(fault)}{fault.message}"), style="red"))
+    if len(score.faults) > _FAULTS:
+        console.print(Text(f"  and {len(score.faults) - _FAULTS} more", style="red"))

@@ -41,23 +41,27 @@ def lease_repository(
     repositories: Path | None = None,
     timeout: float = 120.0,
     borrower: str = "",
+    on_stage: Callable[[str], None] = lambda stage: None,
 ) -> LeaseFactory:
     """Leases of sandboxes with the task's repository at its base commit in their workdir.
 
     The image is chosen as for a verdict: what `images` prepares, else the task's own, else the
     pool's. `timeout` (seconds) limits the wait for a sandbox, not the making of an image.
+    `on_stage` is told what is waited for: `image`, `lease wait`, `checkout`.
     Entering the lease raises TaskError, CheckoutError, ImageError or another SandboxError.
     """
 
     @asynccontextmanager
     async def lease() -> AsyncIterator[Sandbox]:
         root = repositories or repositories_dir()
+        on_stage("image")
         image = await images.prepare(task) if images else None
         ready = image.snapshot if image else None
         folder = None
         if ready is None:
             folder = await anyio.to_thread.run_sync(materialize, task, root)
             await snapshot(folder, task.base_commit)  # before a sandbox waits for it
+        on_stage("lease wait")
         async with pool.lease(
             timeout=timeout,
             borrower=borrower or task.id,
@@ -65,6 +69,7 @@ def lease_repository(
             snapshot=ready,
         ) as sandbox:
             if folder is not None:
+                on_stage("checkout")
                 await sandbox.checkout(folder, task.base_commit)
             elif image is not None:
                 sandbox.use_workdir(image.workdir)

@@ -1,27 +1,14 @@
-"""Verdicts and tasks as JSON, and verdicts back from it."""
+"""Verdicts back from their JSON form, which `rewards.plain` makes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from patchgym.rewards.base import Verdict
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
-
-
-def plain(value: object) -> Any:
-    """Dataclasses and mappings as dicts, tuples as lists, all the way down."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
-    if isinstance(value, tuple | list):
-        return [plain(inner) for inner in value]
-    return value
 
 
 def verdict_from(record: object) -> Verdict:

@@ -19,10 +19,10 @@ from typing import Any, Literal
 import patchgym
 from patchgym.datasets.journal import write_whole
 from patchgym.rewards.base import Verdict
+from patchgym.rewards.plain import plain
 from patchgym.sandbox.testing.report import Flake, wilson
 
 from .errors import EvaluationError
-from .record import plain
 
 Standing = Literal["resolved", "unresolved", "empty_patch", "incomplete", "error"]
 STANDINGS: tuple[Standing, ...] = ("resolved", "unresolved", "empty_patch", "incomplete", "error")

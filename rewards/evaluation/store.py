@@ -21,9 +21,10 @@ from typing import Any, Self
 from patchgym.datasets.journal import Journal, JournalBusy
 from patchgym.datasets.task import Task
 from patchgym.rewards.base import Verdict
+from patchgym.rewards.plain import plain
 
 from .errors import EvaluationError
-from .record import plain, verdict_from
+from .record import verdict_from
 
 # Parts of a task that no verdict depends on; its repository is named by base_commit.
 _BESIDE = ("statement", "gold_patch", "focus", "split", "repository")

@@ -14,6 +14,8 @@ from .untrusted import line_number, listing, load, mapping, text
 
 LEVELS: dict[str, Severity] = {"HIGH": "error", "MEDIUM": "warning", "LOW": "note"}
 CONFIDENCES: dict[str, Confidence] = {"HIGH": "high", "MEDIUM": "medium", "LOW": "low"}
+PASSWORDS = ("B105", "B106", "B107")
+"""Their messages end in the password."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +63,15 @@ class Bandit:
 
 def _problem(told: dict[str, Any]) -> Problem:
     line = line_number(told.get("line_number"))
+    rule, message = text(told.get("test_id")), text(told.get("issue_text"))
     lines = listing(told.get("line_range"))
     return Problem(
-        rule=text(told.get("test_id")),
+        rule=rule,
         path=text(told.get("filename")),
         line=line,
         end_line=line_number(lines[-1] if lines else line, least=line),
-        message=text(told.get("issue_text")),
+        message=message.partition(":")[0] if rule in PASSWORDS else message,
         severity=LEVELS.get(text(told.get("issue_severity")), "note"),
         confidence=CONFIDENCES.get(text(told.get("issue_confidence"))),
+        secret=rule in PASSWORDS,
     )

@@ -24,6 +24,7 @@ PATHS_LIMIT = 5000
 BLOB_LIMIT = 64 << 20  # bytes of a file that git is given at all
 LISTING_LIMIT = 32 << 20  # bytes of git's answers
 GIT_SECONDS = 60.0
+STEERS = "it configures a linter, so the base commit's is used"
 REGULAR, LINK = 0o100000, 0o120000
 
 
@@ -51,6 +52,8 @@ class ChangedFile:
     """None when it is gone."""
     hunks: tuple[Hunk, ...]
     """In order, without context."""
+    steers: bool = False
+    """It configures a linter: those that go by configuration don't see it."""
 
     def touched(self, first: int, last: int) -> bool:
         """Whether one of these lines, after, was put there by the diff."""
@@ -157,30 +160,43 @@ class Repository:
         paths: Iterable[str] | None,
         *,
         wants: Callable[[str], bool],
+        wants_bare: Callable[[str], bool],
         configuration: Collection[str],
     ) -> Changes:
         """What differs from HEAD at `paths`, by default at all that git sees as changed.
 
-        Files named as in `configuration` stay as they are at HEAD. `wants` says whether a path is
-        to be linted: only such are in the result. Raises SandboxUsageError.
+        `wants` says whether a path is to be linted, `wants_bare` whether it is by a linter that
+        knows no configuration: only such are in the result. Files named as in `configuration` are
+        for the latter alone; the index aside has them as they are at HEAD. Raises
+        SandboxUsageError.
         """
         skipped: dict[str | None, str] = {}
         asked = await self._changed() if paths is None else paths
-        chosen = sorted(set(asked), key=lambda path: (not wants(path), path))
-        for path in chosen[PATHS_LIMIT:]:
-            if wants(path):
-                skipped[None] = f"more than {PATHS_LIMIT} changed files"
-        fit = []
+        wanted = {path: wants(path) or wants_bare(path) for path in asked}
+        chosen = sorted(wanted, key=lambda path: (not wants(path), not wanted[path], path))
+        if any(wanted[path] for path in chosen[PATHS_LIMIT:]):
+            skipped[None] = f"more than {PATHS_LIMIT} changed files"
+        fit: list[str] = []
+        steering: set[str] = set()
         for path in chosen[:PATHS_LIMIT]:
-            reason = _unfit(path, configuration)
-            if reason is None:
+            reason = _unfit(path)
+            if reason is None and path.rpartition("/")[2] in configuration:
+                steering.add(path)
+                reason = STEERS if wants(path) else None
+            elif reason is None:
                 fit.append(path)
-            elif wants(path):
+            if reason is not None and wanted[path]:
                 skipped[path.encode("utf-8", "backslashreplace").decode()] = reason
-        links = await self._stage(fit)
-        skipped.update((path, "a symlink") for path in links if wants(path))
-        entries = [entry for entry in await self._entries() if wants(entry.path)]
-        return await self._load(entries, skipped)
+        links = await self._stage([*fit, *sorted(steering)])
+        skipped.update((path, "a symlink") for path in links if wanted[path])
+        entries = [
+            entry
+            for entry in await self._entries()
+            if wants_bare(entry.path) or (entry.path not in steering and wants(entry.path))
+        ]
+        if steering:
+            await self._stage(fit)
+        return await self._load(entries, skipped, steering)
 
     async def _changed(self) -> list[str]:
         words = ["status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all"]
@@ -226,16 +242,22 @@ class Repository:
         told = await self.run(f"{short} | grep -a -e '^diff --git ' -e '^@@ ' || true")
         return list(_paired(_split(raw), told))
 
-    async def _load(self, entries: Sequence[_Entry], skipped: Mapping[str | None, str]) -> Changes:
+    async def _load(
+        self,
+        entries: Sequence[_Entry],
+        skipped: Mapping[str | None, str],
+        steering: Collection[str],
+    ) -> Changes:
         blobs = {blob for entry in entries for blob in (entry.before, entry.after) if blob}
         contents = await self.contents(sorted(blobs))
-        return await anyio.to_thread.run_sync(_readable, entries, contents, skipped)
+        return await anyio.to_thread.run_sync(_readable, entries, contents, skipped, steering)
 
 
 def _readable(
     entries: Sequence[_Entry],
     contents: Mapping[str, bytes | None],
     skipped: Mapping[str | None, str],
+    steering: Collection[str],
 ) -> Changes:
     """The files that are text, of a fit size, in both states."""
     files: list[ChangedFile] = []
@@ -252,12 +274,13 @@ def _readable(
                 before=states[0] if entry.before else None,
                 after=states[1] if entry.after else None,
                 hunks=entry.hunks,
+                steers=entry.path in steering,
             )
         )
     return Changes(files=tuple(files), skipped=reasons)
 
 
-def _unfit(path: str, configuration: Collection[str]) -> str | None:
+def _unfit(path: str) -> str | None:
     """Why a path is left as it is at the base commit."""
     if re.search(r"[\x00-\x1f\x7f]", path):
         return "there are control characters in its name"
@@ -265,8 +288,6 @@ def _unfit(path: str, configuration: Collection[str]) -> str | None:
         path.encode()
     except UnicodeEncodeError:
         return "its name is not UTF-8"
-    if path.rpartition("/")[2] in configuration:
-        return "it configures a linter, so the base commit's is used"
     return None
 
 

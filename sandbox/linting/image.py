@@ -1,4 +1,4 @@
-"""An image with ruff, bandit and semgrep, at versions that we tried."""
+"""An image with all the linters and formatters, at versions that we tried."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from patchgym.sandbox.images.recipe import ImageRecipe
 from patchgym.sandbox.images.store import ImageStore
 from patchgym.sandbox.spec import SandboxSpec
 
-PACKAGES = ("ruff==0.17.6", "bandit==1.9.4", "semgrep==1.185.0")
-PROGRAMS = ("ruff", "bandit", "semgrep", "pysemgrep")
+PACKAGES = (
+    "ruff==0.17.6", "bandit==1.9.4", "semgrep==1.185.0", "detect-secrets==1.5.0",
+    "black==26.10.1", "yapf==0.43.0", "autopep8==2.3.2",
+)  # fmt: skip
+PROGRAMS = (
+    "ruff", "bandit", "semgrep", "pysemgrep", "detect-secrets", "black", "yapf", "autopep8",
+)  # fmt: skip
 PLACE = "/opt/patchgym-lint"
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 MEMORY_MIB = 1024

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from patchgym.sandbox.result import CommandResult
 
 from .report import Confidence, Severity
 
-Layout = Literal["both", "each", "project"]
+Layout = Literal["both", "each", "project", "bare"]
 PROBLEMS_LIMIT = 20_000  # of one command
 SYNTAX = "invalid-syntax"
 """The rule of problems that say that a file can't be parsed: then nothing in it is gone."""
@@ -42,6 +42,8 @@ class Problem:
     """error, warning or note."""
     confidence: Confidence | None = None
     """How sure the linter is, where it says so."""
+    secret: bool = False
+    """Its line may hold a secret, so that nothing quotes the line; the message must not either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +81,8 @@ class Tool:
     layout: Layout = "each"
     """both: one command for both states, run above the folders `before` and `after` of the changed
     files. each: a command for each state, run in its folder. project: likewise, in a copy of the
-    whole project."""
+    whole project. bare: like both, but on the changed files as they are, those that steer linters
+    too, and on nothing else."""
     exit_codes: frozenset[int] = frozenset({0, 1})
     """Those after which the output counts; any other is a crash."""
     version_command: tuple[str, ...] = ()
@@ -92,10 +95,12 @@ class Tool:
     """Extra environment of its commands."""
     formats: bool = False
     """Whether it is a formatter."""
+    stands_in: bool = False
+    """A formatter that the repository does not name, for want of one that it does."""
 
 
 class Linter(Protocol):
-    """A linter; `Ruff`, `RuffFormat`, `Bandit`, `Semgrep` and `SarifLinter` are such."""
+    """A linter; `Ruff`, `Bandit`, `DetectSecrets`, `DiffFormatter`, `SarifLinter` are such."""
 
     @property
     def tool(self) -> Tool:
@@ -117,6 +122,15 @@ class Linter(Protocol):
 
     def read(self, result: CommandResult) -> Reading:
         """What it said. Raises UnreadableOutput; it runs in a thread, on untrusted bytes."""
+        ...
+
+
+@runtime_checkable
+class Choice(Protocol):
+    """What a linter has, besides, in whose place the runner puts others; `Formatter` is one."""
+
+    def chosen(self, configuration: Mapping[str, bytes]) -> Sequence[Linter]:
+        """Those others, by the base commit's files that `tool.configuration` names, by path."""
         ...
 
 

@@ -137,7 +137,7 @@ def _described(each: _Placed, tool: str, *, caused: bool = False) -> Finding:
         message=_plain(" ".join(problem.message.split()))[:MESSAGE_LIMIT],
         severity=problem.severity,
         confidence=problem.confidence,
-        source=_plain(each.text)[:SOURCE_LIMIT],
+        source="" if problem.secret else _plain(each.text)[:SOURCE_LIMIT],
         caused=caused,
     )
 

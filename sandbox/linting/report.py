@@ -32,7 +32,8 @@ class Finding:
     confidence: Confidence | None = None
     """How sure the linter says it is."""
     source: str = ""
-    """The text of `line`, without the blanks around it, cut at 200 characters."""
+    """The text of `line`, without the blanks around it, cut at 200 characters; empty where it may
+    hold a secret."""
     caused: bool = False
     """No line that it is about was touched by the diff; something else in the diff brought it."""
 
@@ -68,6 +69,8 @@ class Unformatted:
     was_formatted: bool | None
     """Whether the whole file was as the formatter wants it; None for a new file. False says that
     the repository hardly uses this formatter."""
+    stands_in: bool = False
+    """The repository names no formatter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,8 @@ class LintReport:
     """What the base commit had and is gone, likewise."""
     formatting: tuple[Unformatted, ...] = ()
     """Files with touched lines that a formatter would rewrite, by path."""
+    unformatted_before: tuple[str, ...] = ()
+    """Changed files that were not as the formatter wants them at the base commit, sorted."""
     skipped: tuple[Skipped, ...] = ()
     """What nobody can vouch for."""
     files: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,6 @@ from patchgym.sandbox.result import CommandResult
 from .linter import (
     PROBLEMS_LIMIT,
     SYNTAX,
-    Edit,
     Linter,
     Problem,
     Reading,
@@ -22,11 +21,13 @@ from .linter import (
     printed,
 )
 from .report import Severity
+from .unified import read_edits
 from .untrusted import line_number, load, mapping, text
 
 SELECT = ("E4", "E7", "E9", "F", "B", "S", "ASYNC", "PLE")
 CONFIGURATION = ("pyproject.toml", "ruff.toml", ".ruff.toml")
 ERRORS = re.compile(f"{SYNTAX}|E9|F5|F63|F7|F82|PLE")
+PASSWORDS = ("S105", "S106", "S107")
 STYLE = re.compile("E|W|I|D|N|Q|UP|COM|C4|ANN")
 
 
@@ -86,6 +87,7 @@ def _problem(told: dict[str, Any]) -> Problem:
         end_line=line_number(mapping(told.get("end_location")).get("row"), least=line),
         message=text(told.get("message")),
         severity=_severity(rule),
+        secret=rule in PASSWORDS,
     )
 
 
@@ -103,6 +105,8 @@ class RuffFormat:
 
     isolated: bool = False
     """Without the repository's configuration."""
+    stands_in: bool = False
+    """The repository names no formatter: then it is free in its quotes."""
 
     @property
     def tool(self) -> Tool:
@@ -114,6 +118,7 @@ class RuffFormat:
             version_command=("ruff", "--version"),
             configuration=names,
             formats=True,
+            stands_in=self.stands_in,
         )
 
     @property
@@ -128,6 +133,7 @@ class RuffFormat:
     def command(self, targets: Sequence[str], folder: str) -> Sequence[str]:
         """Its argv; files that the repository excludes have no style."""
         options = ["--diff", "--no-cache", "--force-exclude"]
+        options += ['--config=format.quote-style="preserve"'] if self.stands_in else []
         options += ["--isolated"] if self.isolated else []
         return ["ruff", "format", *options, "--", *targets]
 
@@ -141,40 +147,3 @@ class RuffFormat:
         if result.exit_code == 2 and not unread:
             raise UnreadableOutput(first_complaint(result))
         return Reading(edits=read_edits(printed(result)), unread=unread)
-
-
-def read_edits(diff: bytes) -> dict[str, tuple[Edit, ...]]:
-    """The edits of a unified diff, by the path behind `---`."""
-    edits: dict[str, list[Edit]] = {}
-    lines = iter(diff.decode("utf-8", "replace").split("\n"))
-    path = ""
-    for line in lines:
-        header = re.match(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@", line)
-        if header and path:
-            old, count, new = (int(1 if each is None else each) for each in header.groups())
-            edits.setdefault(path, []).extend(_hunk(lines, old if count else old + 1, count, new))
-        elif line.startswith("--- "):
-            path = line[4:]
-    return {name: tuple(found) for name, found in edits.items()}
-
-
-def _hunk(lines: Iterator[str], at: int, old: int, new: int) -> Iterator[Edit]:
-    """The edits of a hunk that begins at line `at` and has that many old and new lines."""
-    first, last, open_ = at, at - 1, False
-    while old > 0 or new > 0:
-        line = next(lines, None)
-        if line is None:
-            break
-        kind = line[:1]
-        if kind == "\\":
-            continue
-        if kind not in ("-", "+") and open_:
-            yield Edit(first=first, last=last)
-            open_ = False
-        if kind in ("-", "+") and not open_:
-            first, last, open_ = at, at - 1, True
-        old, new = old - (kind != "+"), new - (kind != "-")
-        at += kind != "+"
-        last += kind == "-"
-    if open_:
-        yield Edit(first=first, last=last)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import anyio
 import anyio.to_thread
@@ -19,12 +20,14 @@ from patchgym.sandbox.errors import SandboxError, SandboxUsageError
 
 from .bandit import Bandit
 from .changes import Changes, Repository
-from .linter import Linter
+from .formatters import Formatter
+from .linter import Choice, Linter
 from .matching import rank
-from .report import LintReport, Skipped
-from .ruff import Ruff, RuffFormat
+from .report import Finding, LintReport, Skipped
+from .ruff import Ruff
+from .secret_scan import DetectSecrets
 from .semgrep import Semgrep
-from .trees import Tree, near, packed, trees
+from .trees import Tree, bare_trees, near, packed, trees
 from .work import Ground, Work
 
 TIDY_SECONDS = 30.0
@@ -37,7 +40,7 @@ $GIT checkout-index -a -f --prefix={folder}/project/before/
 
 def default_linters() -> tuple[Linter, ...]:
     """All that the image of `ensure_lint_image` has."""
-    return Ruff(), RuffFormat(), Bandit(), Semgrep()
+    return Ruff(), Formatter(), Bandit(), Semgrep(), DetectSecrets()
 
 
 async def lint(
@@ -64,7 +67,7 @@ async def lint(
     with anyio.move_on_at(deadline):
         ground = await _lay_out(sandbox, folder, linters, paths)
     if ground.no_files is None:
-        reports = await _side_by_side(sandbox, linters, ground, deadline)
+        reports = await _side_by_side(sandbox, ground, deadline)
     else:
         reason = f"the files could not be laid out: {ground.no_files}"
         unseen = tuple(Skipped(tool=name, path=None, reason=reason) for name in names)
@@ -85,15 +88,25 @@ def _of_changes(changes: Changes) -> LintReport:
 def _merged(reports: Sequence[LintReport]) -> LintReport:
     """One of all."""
     return LintReport(
-        new=tuple(sorted((each for report in reports for each in report.new), key=rank)),
-        fixed=tuple(sorted((each for report in reports for each in report.fixed), key=rank)),
+        new=_quiet(each for report in reports for each in report.new),
+        fixed=_quiet(each for report in reports for each in report.fixed),
         formatting=tuple(each for report in reports for each in report.formatting),
+        unformatted_before=tuple(
+            sorted({path for report in reports for path in report.unformatted_before})
+        ),
         skipped=tuple(each for report in reports for each in report.skipped),
         files=tuple(sorted({path for report in reports for path in report.files})),
         versions={name: told for report in reports for name, told in report.versions.items()},
         seconds={name: took for report in reports for name, took in report.seconds.items()},
         notes=tuple(note for report in reports for note in report.notes),
     )
+
+
+def _quiet(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Sorted; where one is about a secret, no other quotes the line."""
+    ordered = sorted(findings, key=rank)
+    places = {each.place for each in ordered if not each.source}
+    return tuple(replace(each, source="") if each.place in places else each for each in ordered)
 
 
 async def _lay_out(
@@ -117,9 +130,12 @@ async def _lay_out_changes(
     paths: Iterable[str] | None,
 ) -> Ground:
     names = {name for linter in linters for name in linter.tool.configuration}
+    bare = [linter for linter in linters if linter.tool.layout == "bare"]
+    steered = [linter for linter in linters if linter.tool.layout != "bare"]
     changes = await repository.changes(
         paths,
-        wants=lambda path: any(linter.wants(path) for linter in linters),
+        wants=lambda path: any(linter.wants(path) for linter in steered),
+        wants_bare=lambda path: any(linter.wants(path) for linter in bare),
         configuration=names,
     )
     if not changes.files:
@@ -128,17 +144,33 @@ async def _lay_out_changes(
     steering = near(known, [file.path for file in changes.files], names)
     contents = await repository.contents(sorted({known[path] for path in steering}))
     configuration = {path: contents[known[path]] or b"" for path in steering}
+    chosen = await anyio.to_thread.run_sync(_chosen, linters, configuration)
     laid = await anyio.to_thread.run_sync(trees, changes.files, configuration, known)
-    await sandbox.upload(await anyio.to_thread.run_sync(_archive, laid, linters), folder)
-    no_project = None
-    if any(linter.tool.layout == "project" for linter in linters):
-        no_project = await _copy_project(repository, folder)
-    return Ground(folder=folder, changes=changes, trees=laid, no_project=no_project)
+    as_is = await anyio.to_thread.run_sync(bare_trees, changes.files if bare else ())
+    ground = Ground(folder=folder, changes=changes, linters=chosen, trees=laid, bare_trees=as_is)
+    await sandbox.upload(await anyio.to_thread.run_sync(_archive, ground), folder)
+    if any(linter.tool.layout == "project" for linter in chosen):
+        return replace(ground, no_project=await _copy_project(repository, folder))
+    return ground
 
 
-def _archive(laid: Mapping[str, Tree], linters: Sequence[Linter]) -> bytes:
-    contents = {f"files/{state}": tree for state, tree in laid.items()}
+def _chosen(linters: Sequence[Linter], configuration: Mapping[str, bytes]) -> tuple[Linter, ...]:
+    """The linters that run, each name once."""
+    found: dict[str, Linter] = {}
     for linter in linters:
+        if not isinstance(linter, Choice):
+            found[linter.tool.name] = linter
+    for linter in linters:
+        if isinstance(linter, Choice):
+            for each in linter.chosen(configuration):
+                found.setdefault(each.tool.name, each)
+    return tuple(found.values())
+
+
+def _archive(ground: Ground) -> bytes:
+    contents = {f"files/{state}": tree for state, tree in ground.trees.items()}
+    contents |= {f"bare/{state}": tree for state, tree in ground.bare_trees.items()}
+    for linter in ground.linters:
         own = contents[f"tools/{linter.tool.name}"] = Tree()
         for path, data in linter.tool.files.items():
             own.put(path, data)
@@ -154,9 +186,7 @@ async def _copy_project(repository: Repository, folder: str) -> str | None:
     return None
 
 
-async def _side_by_side(
-    sandbox: Sandbox, linters: Sequence[Linter], ground: Ground, deadline: float
-) -> list[LintReport]:
+async def _side_by_side(sandbox: Sandbox, ground: Ground, deadline: float) -> list[LintReport]:
     """One report a linter, in their order."""
     reports: dict[int, LintReport] = {}
 
@@ -165,14 +195,14 @@ async def _side_by_side(
 
     try:
         async with anyio.create_task_group() as group:
-            for number, linter in enumerate(linters):
+            for number, linter in enumerate(ground.linters):
                 group.start_soon(work, number, linter)
     except BaseExceptionGroup as problems:
         lost = _first_infrastructure_failure(problems)
         if lost is None:
             raise
         raise lost from None  # the same for all of them
-    return [reports[number] for number in range(len(linters))]
+    return [reports[number] for number in range(len(ground.linters))]
 
 
 def _first_infrastructure_failure(problem: BaseException) -> SandboxError | None:

@@ -3,10 +3,12 @@
     FOLDER/files/before   the changed files at the base commit, under their new names
     FOLDER/files/after    the changed files with the diff
     FOLDER/project/...    likewise, but everything that is in the repository
+    FOLDER/bare/...       likewise, the changed files and nothing else, as they are
     FOLDER/tools/NAME     a linter's own files
 
-Everywhere, files that configure a linter are those of the base commit. `files` also has the outline
-of the repository (folders, empty modules), by which linters tell its own packages from others.
+But in `bare`, files that configure a linter are those of the base commit. `files` also has the
+outline of the repository (folders, empty modules), by which linters tell its own packages from
+others.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ def trees(
 ) -> dict[str, Tree]:
     """The trees `before` and `after`; `known` are the paths of the base commit."""
     before, after = Tree(), Tree()
-    for file in sorted(files, key=lambda file: file.after is None):  # those that are gone come last
+    for file in _last_gone(file for file in files if not file.steers):
         if file.before is not None:
             before.put(file.path, file.before)
         if file.after is not None:
@@ -66,6 +68,22 @@ def trees(
             tree.put(path, content)
         _outline(tree, known, [file.path for file in files])
     return {"before": before, "after": after}
+
+
+def bare_trees(files: Sequence[ChangedFile]) -> dict[str, Tree]:
+    """The trees `before` and `after` with nothing but these files, as they are."""
+    before, after = Tree(), Tree()
+    for file in _last_gone(files):
+        if file.before is not None:
+            before.put(file.path, file.before)
+        if file.after is not None:
+            after.put(file.path, file.after)
+    return {"before": before, "after": after}
+
+
+def _last_gone(files: Iterable[ChangedFile]) -> list[ChangedFile]:
+    """With those that are gone at the end: what took their place as a folder goes before them."""
+    return sorted(files, key=lambda file: file.after is None)
 
 
 def disarmed(file: ChangedFile) -> bytes:

@@ -34,8 +34,12 @@ class Ground:
     """Above all of it; see trees.py."""
     changes: Changes = field(default_factory=Changes)
     """What the diff changed."""
+    linters: tuple[Linter, ...] = ()
+    """Those that run."""
     trees: Mapping[str, Tree] = field(default_factory=dict)
     """What is in `before` and in `after`."""
+    bare_trees: Mapping[str, Tree] = field(default_factory=dict)
+    """The same for linters that take the files as they are."""
     no_files: str | None = None
     """Why there is nothing to run on."""
     no_project: str | None = None
@@ -71,7 +75,13 @@ class Work:
         self._linter = linter
         self._ground = ground
         self._deadline = deadline
-        self._files = {file.path: file for file in ground.changes.files if linter.wants(file.path)}
+        bare = linter.tool.layout == "bare"
+        self._trees = ground.bare_trees if bare else ground.trees
+        self._files = {
+            file.path: file
+            for file in ground.changes.files
+            if linter.wants(file.path) and (bare or not file.steers)
+        }
 
     async def report(self) -> LintReport:
         """What it newly finds."""
@@ -107,7 +117,8 @@ class Work:
         )
         lines = result.stdout.text().split("\n")
         if result.ok and lines[0].strip():
-            versions.append(lines[0].strip().removeprefix(f"{tool.version_command[0]} ")[:100])
+            told = lines[0].strip().removeprefix(tool.version_command[0])
+            versions.append(told.lstrip(", ")[:100])
 
     async def _heard(self) -> _Heard | str:
         """From the linter, or from its fallback; or why there is nothing from either."""
@@ -130,8 +141,8 @@ class Work:
         layout, heard = linter.tool.layout, _Heard()
         if layout == "project" and self._ground.no_project:
             raise _Failed(self._ground.no_project)
-        for state in STATES if layout != "both" else (None,):
-            folder = "project" if layout == "project" else "files"
+        for state in STATES if layout in ("each", "project") else (None,):
+            folder = layout if layout in ("project", "bare") else "files"
             cwd = "/".join(filter(None, (self._ground.folder, folder, state)))
             targets = self._targets(state)
             for batch in _batches(targets) if layout != "project" else [targets] * bool(targets):
@@ -142,9 +153,9 @@ class Work:
     def _targets(self, state: State | None) -> list[str]:
         """Words for the command: relative to its folder, and none begins with a dash."""
         if state is None:
-            laid = self._ground.trees.items()
+            laid = self._trees.items()
             return [f"{name}/{path}" for name, tree in laid for path in self._there(tree)]
-        return [f"./{path}" for path in self._there(self._ground.trees[state])]
+        return [f"./{path}" for path in self._there(self._trees[state])]
 
     def _there(self, tree: Tree) -> list[str]:
         return [path for path in self._files if path in tree.files]
@@ -201,6 +212,11 @@ class Work:
             new=tuple(new),
             fixed=tuple(fixed),
             formatting=tuple(self._unformatted(heard, broken)),
+            unformatted_before=tuple(
+                path
+                for path, edits in heard.edits["before"].items()
+                if edits and path in self._files
+            ),
             skipped=tuple(skipped),
             files=tuple(self._files),
         )
@@ -220,6 +236,7 @@ class Work:
                     path=path,
                     ranges=ranges,
                     was_formatted=None if unknown else not before,
+                    stands_in=self._linter.tool.stands_in,
                 )
 
 

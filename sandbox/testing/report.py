@@ -103,6 +103,9 @@ class TestReport:
     """Without `consistent`: what does not agree, in one line."""
     suspicions: tuple[Suspicion, ...] = ()
     """What the guard in the test process saw."""
+    loaded: frozenset[str] | None = None
+    """The repository's files whose modules the first run had loaded at its end: what the tests can
+    have touched in that process. None when the runner is not one of Python's, or did not end."""
     others: Mapping[str, Outcome] = field(default_factory=dict)
     """Tests that ran without being asked for, by id."""
     killed: int = 0

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from patchgym.sandbox import telemetry
 from patchgym.sandbox.result import CommandResult
 
 from .clean import CleanState
@@ -70,6 +71,13 @@ async def run_tests(
         lean=lean,
         order=order,
     )
+    with telemetry.test_run(len(asked.test_ids), reruns):
+        report = await _run_and_rerun(sandbox, asked, reruns)
+    telemetry.tests_ended(report.outcomes.values())
+    return report
+
+
+async def _run_and_rerun(sandbox: Sandbox, asked: _Asked, reruns: int) -> TestReport:
     clean = await CleanState.take(sandbox) if reruns else None
     first = await _once(sandbox, asked)
     runs = {test: [run] for test, run in first.told.find(asked.test_ids).items()}
@@ -78,7 +86,8 @@ async def run_tests(
         again = [test for test, tried in runs.items() if not _settled(tried)]
         if not again or clean is None:
             break
-        await clean.restore(sandbox)
+        with telemetry.reset(sandbox.name):
+            await clean.restore(sandbox)
         more = await _once(sandbox, asked.only(again, first.told))
         for test, run in more.told.find(again).items():
             # A run that can't be believed shows nothing, least of all that a test passes.
@@ -258,6 +267,7 @@ def _report(
         consistent=not first.told.problem and not result.timed_out,
         problem="the run's time was up" if result.timed_out else first.told.problem,
         suspicions=suspicions,
+        loaded=first.told.loaded,
         others={
             name: run.outcome
             for name, run in first.told.tests.items()

@@ -24,6 +24,9 @@ class Told:
     problem: str = ""
     """Why this can't be believed; empty when the end was told and the exit code agrees."""
     suspicions: tuple[Suspicion, ...] = ()
+    loaded: frozenset[str] | None = None
+    """The repository's files whose modules the test process had loaded at its end; None when it
+    did not tell."""
 
     def find(self, test_ids: Sequence[str]) -> dict[str, TestRun]:
         """What became of each asked test; `not_run` for those that nothing is known of."""
@@ -72,6 +75,7 @@ def read_story(
         broken=story.broken,
         problem="the report is over its limit" if lost else story.problem(exit_code),
         suspicions=tuple(story.suspicions),
+        loaded=story.loaded,
     )
 
 
@@ -85,6 +89,7 @@ class _Story:
         self.names: dict[str, dict[str, None]] = {}
         self.broken: dict[str, str] = {}
         self.suspicions: list[Suspicion] = []
+        self.loaded: frozenset[str] | None = None
 
     def take(self, line: bytes) -> None:
         record = _parse(line)
@@ -100,6 +105,8 @@ class _Story:
             self.broken[str(record["broken"])] = message
         elif "done" in record:
             self.done = int(record["done"])
+        elif isinstance(record.get("loaded"), list):
+            self.loaded = frozenset(map(str, record["loaded"]))
         elif "seen" in record:
             self.suspicions.append(_suspicion(record, message))
         elif record.get("outcome") in OUTCOMES:

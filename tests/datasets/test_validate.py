@@ -144,12 +144,12 @@ async def test_sandboxes_that_fail_say_nothing_of_the_task(pool: Pool, tmp_path:
     assert "no-such-image" in answer.reason
 
 
-# Passes three times in four, by the clock: every sandbox is new, so it can't count its runs.
+# Passes every other time, by chance: every sandbox is new, so it can't count its runs.
 CHANCE = """import os
 
 
 def test_chance():
-    assert os.urandom(1)[0] % 4
+    assert os.urandom(1)[0] % 2
 """
 
 

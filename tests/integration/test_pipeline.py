@@ -18,7 +18,7 @@ from patchgym.agent import (
     Trajectory,
 )
 from patchgym.datasets.task import Task, bundled_tasks
-from patchgym.rewards import Reward, RewardConfig
+from patchgym.rewards import JudgeConfig, Reward, RewardConfig, Scorer, Verdict, judge
 from patchgym.sandbox import Pool, SandboxSpec
 from patchgym.trainer.admission import Admission
 from patchgym.trainer.config import SandboxSection, ScoringSection
@@ -75,13 +75,12 @@ class Run:
         policy: type[ScriptedPolicy] = ScriptedPolicy,
     ) -> None:
         domain = RepositoryDomain(
+            scorer=self.scorer(),
             pool=self.pool,
             image="",
             train=tasks,
             heldout=(),
             sandbox=SandboxSection(),
-            scoring=ScoringSection(),
-            reward=RewardConfig(),
             repositories=self.folder,
         )
         parts = PipelineParts(
@@ -94,6 +93,14 @@ class Run:
         pipeline = Pipeline(parts, limits=LIMITS, scoring=ScoringSection())
         source = ListSource("x", tasks, samples=samples, seed=0)
         await pipeline.run(source, self.deliver, slots=4)
+
+    def scorer(self) -> Scorer:
+        judging = JudgeConfig(repositories=self.folder, tests_timeout=10)
+
+        async def verdict(task: Task, diff: bytes) -> Verdict:
+            return await judge(task, diff, self.pool, judging)
+
+        return Scorer(RewardConfig.of(), verdict=verdict, repositories=self.folder, deadline=60)
 
     async def deliver(self, item: WorkItem, trajectory: Trajectory, reward: Reward) -> None:
         self.delivered[item.rollout_id] = (trajectory, reward)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from patchgym.trainer.model import load_model
 from patchgym.trainer.weights import export_folder
+from vllm_serving import vllm_environment
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
@@ -31,16 +31,7 @@ def results(root: Path, weights: Path, tmp_path_factory: pytest.TempPathFactory)
     subprocess.run([root / "scripts" / "vllm.sh"], check=True, cwd=root)
     scratch = tmp_path_factory.mktemp("engine")
     export_folder(*load_model(weights), scratch / "model")
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    environment |= {
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_LOGGING_LEVEL": "ERROR",
-        "OMP_NUM_THREADS": "1",
-        "JAX_PLATFORMS": "cpu",
-        "PYTHONSAFEPATH": "1",
-    }
+    environment = vllm_environment() | {"JAX_PLATFORMS": "cpu"}
     script = root / "tests" / "agent" / "policies" / "engine_checks.py"
     done = subprocess.run(
         [root / ".venv-vllm" / "bin" / "python", script, scratch / "model"],

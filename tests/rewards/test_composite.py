@@ -1,82 +1,143 @@
-"""Rewards from verdicts, worked out by hand."""
+"""Totals from scores, worked out by hand."""
 
 from __future__ import annotations
 
-import difflib
-import math
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 
-from patchgym.datasets.task import Task, bundled_tasks
-from patchgym.rewards import RewardConfig, Verdict, compose
-from patchgym.rewards.patch_size import changed_lines
-from patchgym.sandbox import Outcome
+from patchgym.rewards import (
+    Component,
+    Measurement,
+    Part,
+    RewardConfig,
+    Scene,
+    Score,
+    Verdict,
+    compose,
+    total_of,
+)
+from patchgym.rewards.base import ScoreStatus
+from patchgym.rewards.composite import is_open
+
+FAILED = Verdict(status="unresolved", evidence="report")
+UNKNOWN = Verdict(status="unknown", evidence="infra")
 
 
-@pytest.fixture
-def task() -> Task:
-    """One with both kinds of tests, and two or more that fail."""
-    return next(t for t in bundled_tasks("train") if t.pass_to_pass and len(t.fail_to_pass) > 1)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earns(Component):
+    """Never measured here."""
+
+    def measure(self, scene: Scene) -> Measurement:
+        raise AssertionError
 
 
-def verdict(task: Task, *, fixed: int, lost: int = 0) -> Verdict:
-    outcomes: dict[str, Outcome] = {}
-    for number, test in enumerate(task.fail_to_pass):
-        outcomes[test] = "passed" if number < fixed else "failed"
-    for number, test in enumerate(task.pass_to_pass):
-        outcomes[test] = "failed" if number < lost else "passed"
-    done = all(o == "passed" for o in outcomes.values())
-    status = "resolved" if done else "unresolved"
-    return Verdict(status="resolved" if status == "resolved" else "unresolved",
-                   evidence="report", outcomes=outcomes)  # fmt: skip
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs(Earns):
+    """Likewise."""
+
+    penalty: ClassVar[bool] = True
 
 
-def total(task: Task, diff: bytes, given: Verdict) -> float | None:
-    return compose(task, diff, given, RewardConfig(tests=1.0, patch_size=0.05)).total
+def part(name: str, weight: float, *, penalty: bool = False, required: bool = False) -> Part:
+    component = Costs() if penalty else Earns()
+    return Part(name=name, component=component, source="x:X", weight=weight, required=required)
 
 
-def test_gold_earns_one_and_nothing_earns_nothing(task: Task) -> None:
-    gold = task.gold_patch.encode()
-    assert total(task, gold, verdict(task, fixed=len(task.fail_to_pass))) == 1.0
-    assert total(task, b"", Verdict(status="unresolved", evidence="empty_patch")) == 0.0
+TESTS = part("tests", 1.0, required=True)
+SIZE = part("size", 0.2, penalty=True)
+STYLE = part("style", 0.5)
 
 
-def test_a_share_of_the_failing_tests_earns_that_share(task: Task) -> None:
-    share = 1 / len(task.fail_to_pass)
-    assert total(task, task.gold_patch.encode(), verdict(task, fixed=1)) == pytest.approx(share)
+def config(*parts: Part, clip: tuple[float, float] | None = None) -> RewardConfig:
+    return RewardConfig(parts=parts, clip=clip)
 
 
-def test_a_lost_test_takes_everything(task: Task) -> None:
-    lost = verdict(task, fixed=len(task.fail_to_pass), lost=1)
-    assert total(task, task.gold_patch.encode(), lost) == 0.0
+def rubric(*parts: Part) -> RewardConfig:
+    return RewardConfig(parts=parts, combine="rubric")
 
 
-def test_every_line_past_gold_costs_a_little(task: Task) -> None:
-    assert task.files is not None and task.focus is not None
-    lines = task.files[task.focus.path].splitlines(keepends=True)
-    more = [*lines[:1], "    # one\n", "    # two\n", "    # three\n", "    return 0\n"]
-    longer = "".join(difflib.unified_diff(lines, more, "a/x.py", "b/x.py"))
-    excess = changed_lines(longer.encode()) - changed_lines(task.gold_patch.encode())
-    value = total(task, longer.encode(), verdict(task, fixed=len(task.fail_to_pass)))
-    assert excess == 3
-    assert value == pytest.approx(1.0 - 0.05 * (1 - math.exp(-0.3)))
+def score(name: str, value: float | None, status: ScoreStatus = "measured") -> Score:
+    return Score(name=name, value=value, weight=1.0, status=status)
 
 
-def test_size_does_not_matter_where_nothing_is_fixed(task: Task) -> None:
-    given = verdict(task, fixed=0)
-    assert total(task, b"x\n" * 1000, given) == total(task, b"", given) == 0.0
+def unknown(name: str) -> Score:
+    return score(name, None, "unknown")
 
 
-def test_unknown_is_not_zero(task: Task) -> None:
-    assert total(task, b"x", Verdict(status="unknown", evidence="infra")) is None
+def gated(name: str) -> Score:
+    return score(name, None, "gated")
 
 
-def test_a_run_whose_exit_code_disagrees_earns_nothing(task: Task) -> None:
-    good = verdict(task, fixed=len(task.fail_to_pass))
-    bad = Verdict(status="unresolved", evidence="inconsistent", outcomes=good.outcomes)
-    assert total(task, task.gold_patch.encode(), bad) == 0.0
+def test_a_sum_adds_what_earns_and_takes_penalties_off() -> None:
+    scores = [score("tests", 0.5), score("size", 0.25), score("style", 1.0)]
+    assert total_of(config(TESTS, SIZE, STYLE), scores) == pytest.approx(0.5 - 0.05 + 0.5)
 
 
-def test_negative_weights_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"reward\.patch_size is -1"):
-        RewardConfig(patch_size=-1)
+def test_weights_are_the_configurations_and_not_the_scores() -> None:
+    kept = Score(name="tests", value=1.0, weight=77.0)
+    assert total_of(config(TESTS), [kept]) == 1.0
+
+
+def test_gated_and_unknown_scores_count_nothing() -> None:
+    assert total_of(config(TESTS, SIZE), [score("tests", 0.0), gated("size")]) == 0.0
+    assert total_of(config(TESTS, SIZE), [score("tests", 1.0), unknown("size")]) == 1.0
+
+
+def test_without_what_is_required_nothing_is_known() -> None:
+    assert total_of(config(TESTS, STYLE), [unknown("tests"), score("style", 1.0)]) is None
+    assert total_of(config(TESTS, STYLE), [score("style", 1.0)]) is None
+    assert total_of(config(TESTS, STYLE), [gated("tests"), score("style", 1.0)]) == 0.5
+
+
+def test_a_clip_bounds_the_total() -> None:
+    parts = (TESTS, part("size", 3.0, penalty=True))
+    scores = [score("tests", 1.0), score("size", 1.0)]
+    assert total_of(config(*parts, clip=(-1.0, 1.0)), scores) == -1.0
+    assert total_of(config(*parts, clip=(-9.0, 1.0)), scores) == -2.0
+    assert total_of(config(*parts, clip=(-1.0, 0.5)), [score("tests", 1.0)]) == 0.5
+
+
+def test_a_rubric_ends_at_the_first_that_is_not_full() -> None:
+    made = rubric(TESTS, SIZE, STYLE)
+    full = [score("tests", 1.0), score("size", 0.0), score("style", 0.5)]
+    assert total_of(made, full) == pytest.approx(1.0 + 0.2 + 0.25)
+    assert total_of(made, [score("tests", 0.5), *full[1:]]) == 0.5
+    large = [score("tests", 1.0), score("size", 0.25), score("style", 1.0)]
+    assert total_of(made, large) == pytest.approx(1.0 + 0.2 * 0.75)
+
+
+def test_a_rubric_passes_over_what_is_unknown_and_ends_at_what_is_gated() -> None:
+    made = rubric(TESTS, SIZE, STYLE)
+    last = score("style", 1.0)
+    assert total_of(made, [score("tests", 1.0), unknown("size"), last]) == 1.5
+    assert total_of(made, [score("tests", 1.0), gated("size"), last]) == 1.0
+    assert total_of(made, [unknown("tests"), score("size", 0.0), last]) is None
+
+
+def test_an_unknown_verdict_decides_nothing_by_itself() -> None:
+    optional = config(part("tests", 1.0), STYLE)
+    scores = [unknown("tests"), score("style", 1.0)]
+    assert compose(optional, scores, UNKNOWN).total == 0.5
+    assert compose(config(TESTS, STYLE), scores, UNKNOWN).total is None
+    assert compose(config(TESTS), (), UNKNOWN).total is None
+
+
+def test_a_reward_keeps_what_it_was_made_of() -> None:
+    scores = [score("tests", 0.0)]
+    reward = compose(config(TESTS), scores, FAILED, seconds=2.5, shared=True)
+    assert (reward.total, reward.scores, reward.verdict) == (0.0, tuple(scores), FAILED)
+    assert (reward.seconds, reward.shared, reward.resolved) == (2.5, True, False)
+    assert reward.score("tests") is scores[0]
+    assert reward.score("nothing") is None
+
+
+def test_a_gate_is_open_above_its_bound() -> None:
+    behind = Part(name="x", component=Earns(), source="x:X", weight=1, gate="t", gate_above=0.5)
+    assert is_open(behind, score("t", 0.6))
+    assert not is_open(behind, score("t", 0.5))
+    assert not is_open(behind, gated("t"))
+    assert not is_open(behind, unknown("t"))
+    assert not is_open(behind, None)
+    assert is_open(TESTS, None)

@@ -15,7 +15,10 @@ from cheats import CHEATS, Cheat
 from honest_patches import HONEST
 
 from patchgym.datasets.task import Task
-from patchgym.rewards import JudgeConfig, RewardConfig, Verdict, compose, judge, judge_tree
+from patchgym.rewards import JudgeConfig, Verdict, judge, judge_tree
+from patchgym.rewards.component import UnknownValue
+from patchgym.rewards.components.tests import Tests
+from patchgym.rewards.scene import Change, Scene
 from patchgym.sandbox import Pool, SandboxSpec
 
 pytestmark = pytest.mark.docker
@@ -50,6 +53,13 @@ async def judge_all(task: Task, diffs: dict[str, bytes], pool: Pool) -> dict[str
     return verdicts
 
 
+def earned(task: Task, verdict: Verdict) -> float:
+    """What the tests component makes of it."""
+    nothing = Change(tree="")
+    scene = Scene(task=task, diff=b"", change=nothing, gold=nothing, verdict=verdict)
+    return Tests().measure(scene).value
+
+
 def is_caught(cheat: Cheat, verdict: Verdict) -> bool:
     """Not resolved, and named; or refused before anything of it ran."""
     if verdict.evidence == "patch_refused":
@@ -68,11 +78,7 @@ async def test_no_cheat_earns_anything(calc: CalcRepository, pool: Pool) -> None
         if not is_caught(cheat, verdicts[cheat.name])
     }
     assert escaped == {}
-    paid = [
-        name
-        for name, verdict in verdicts.items()
-        if compose(calc.task, diffs[name], verdict, RewardConfig()).total != 0.0
-    ]
+    paid = [name for name, verdict in verdicts.items() if earned(calc.task, verdict) != 0.0]
     assert paid == []
 
 
@@ -124,9 +130,11 @@ async def test_trusted_files_are_put_back_and_it_is_said(calc: CalcRepository, p
         swap(LIBRARY, BUG, FIX),
         swap(TEST, "assert mean([2, 4]) == 3", "assert mean([2, 4]) == 3.0"),
         put("tests/sub/conftest.py", NEW_FIXTURE),
+        put("scratch.py", "print('nobody imports this')\n"),
     ])  # fmt: skip
     verdict = await judge(calc.task, calc.diff(after), pool, ONCE)
     assert verdict.status == "resolved"
+    assert verdict.loaded == (LIBRARY, TEST)
     assert verdict.restored == ("tests/sub/conftest.py", TEST)
     assert {finding.path for finding in verdict.tampering} >= {TEST}
     assert not any(finding.disqualifies for finding in verdict.tampering)
@@ -146,7 +154,8 @@ async def test_flaky_tests_are_set_aside(calc: CalcRepository, pool: Pool) -> No
     verdict = await judge(one, flaky, pool, JudgeConfig(reruns=2))
     assert (verdict.status, verdict.evidence) == ("unknown", "flaky")
     assert verdict.flaky[FAILING[0]].failures == 1
-    assert compose(one, flaky, verdict, RewardConfig()).total is None
+    with pytest.raises(UnknownValue, match="flaky"):
+        earned(one, verdict)
     strict = await judge(one, flaky, pool, ONCE)
     assert strict.status == "unresolved"
     known = replace(calc.task, flaky={FAILING[0]: 0.3})

@@ -1,90 +1,116 @@
-"""Workers judge identical patches once, never keep unknown, and give a slow judge a deadline."""
+"""Workers deliver every ticket, whatever happens to its scoring."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
-from anyio.lowlevel import checkpoint
 
-from patchgym.datasets.task import Task, bundled_tasks
-from patchgym.rewards import Reward, RewardConfig, Scorer, ScoreRequest, Verdict, run_workers
+from patchgym.rewards import Reward, ScoreRequest, Verdict, run_workers
 
 pytestmark = pytest.mark.anyio
-TASKS = bundled_tasks("train")
-FAILED = Verdict(status="unresolved", evidence="report")
-UNKNOWN = Verdict(status="unknown", evidence="infra", detail="the daemon went away")
+GOOD = Reward(total=1.0, scores=(), verdict=Verdict(status="resolved", evidence="report"))
+Score = Callable[[], Awaitable[Reward]]
 
 
-class Judge:
-    """Answers with given verdicts in turn, when it is let."""
-
-    def __init__(self, *answers: Verdict) -> None:
-        self.answers = list(answers)
-        self.calls: list[tuple[str, bytes]] = []
-        self.gate = anyio.Event()
-
-    async def __call__(self, task: Task, diff: bytes) -> Verdict:
-        self.calls.append((task.id, diff))
-        answer = self.answers.pop(0)
-        await self.gate.wait()
-        return answer
+async def good() -> Reward:
+    return GOOD
 
 
-async def test_identical_patches_are_judged_once() -> None:
-    judge = Judge(FAILED, FAILED)
-    scorer = Scorer(judge, RewardConfig(), deadline=5)
-    rewards: list[Reward] = []
-
-    async def score(task: Task, diff: bytes) -> None:
-        rewards.append(await scorer.score(task, diff))
-
-    async with anyio.create_task_group() as group:
-        for diff in (b"a", b"a", b"b", b"a"):
-            group.start_soon(score, TASKS[0], diff)
-        for _ in range(3):
-            await checkpoint()
-        judge.gate.set()
-    assert sorted(diff for _, diff in judge.calls) == [b"a", b"b"]
-    assert sorted(reward.shared for reward in rewards) == [False, False, True, True]
-    assert (scorer.judged, scorer.shared) == (2, 2)
+async def forever() -> Reward:
+    await anyio.sleep_forever()
+    raise AssertionError
 
 
-async def test_an_unknown_verdict_gets_a_new_chance() -> None:
-    judge = Judge(UNKNOWN, FAILED)
-    judge.gate.set()
-    scorer = Scorer(judge, RewardConfig(), deadline=5)
-    assert (await scorer.score(TASKS[0], b"a")).total is None
-    assert (await scorer.score(TASKS[0], b"a")).total == 0.0
+class Fails:
+    """Raises so many times before it answers."""
+
+    def __init__(self, times: int, error: Exception | None = None) -> None:
+        self.calls, self._times = 0, times
+        self._error = error or ValueError("no luck")
+
+    async def __call__(self) -> Reward:
+        self.calls += 1
+        if self.calls <= self._times:
+            raise self._error
+        return GOOD
 
 
-async def test_past_its_deadline_a_verdict_is_unknown() -> None:
-    scorer = Scorer(Judge(FAILED), RewardConfig(), deadline=0.01)
-    reward = await scorer.score(TASKS[0], b"a")
-    assert reward.total is None
-    assert "no verdict within" in reward.verdict.detail
-
-
-async def test_workers_deliver_every_ticket_and_end_with_the_stream() -> None:
-    judge = Judge(*[FAILED] * 10)
-    judge.gate.set()
-    scorer = Scorer(judge, RewardConfig(), deadline=5)
+async def delivered(*scores: Score, deadline: float | None = None) -> dict[int, Reward]:
+    """What three workers deliver by ticket."""
     send, receive = anyio.create_memory_object_stream[ScoreRequest[int]](2)
-    delivered: list[int] = []
+    rewards: dict[int, Reward] = {}
 
     async def deliver(ticket: int, reward: Reward) -> None:
-        assert reward.total == 0.0
-        delivered.append(ticket)
+        assert ticket not in rewards
+        rewards[ticket] = reward
 
     async def work() -> None:
         await run_workers(receive, deliver, workers=3)
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(work)
-        async with send:
-            for number in range(10):
-                diff = str(number).encode()
-                score = partial(scorer.score, TASKS[0], diff)
-                await send.send(ScoreRequest(score=score, ticket=number))
-    assert sorted(delivered) == list(range(10))
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            group.start_soon(work)
+            async with send:
+                for ticket, score in enumerate(scores):
+                    request = ScoreRequest(score=score, ticket=ticket, deadline=deadline)
+                    await send.send(request)
+    return rewards
+
+
+async def test_every_ticket_is_delivered_and_the_workers_end_with_the_stream() -> None:
+    assert await delivered(*[good] * 10) == dict.fromkeys(range(10), GOOD)
+
+
+async def test_a_crash_is_tried_once_more() -> None:
+    once = Fails(1)
+    assert await delivered(once, good) == {0: GOOD, 1: GOOD}
+    assert once.calls == 2
+
+
+async def test_a_second_crash_is_an_unknown_reward_and_the_others_go_on() -> None:
+    group = ExceptionGroup("two", [KeyError("a"), OSError("b")])
+    bad, worse = Fails(9), Fails(9, group)
+    rewards = await delivered(bad, good, worse, good, good, good)
+    assert [rewards[ticket].total for ticket in range(6)] == [None, 1.0, None, 1.0, 1.0, 1.0]
+    assert (bad.calls, worse.calls) == (2, 2)
+    assert rewards[0].verdict.evidence == "infra"
+    assert rewards[0].verdict.detail == "scoring failed 2 times: ValueError: no luck"
+
+
+async def test_past_its_deadline_a_reward_is_unknown() -> None:
+    rewards = await delivered(forever, good, deadline=0.05)
+    assert (rewards[0].total, rewards[1].total) == (None, 1.0)
+    assert rewards[0].verdict.detail == "not scored within 0.05 s"
+
+
+async def test_what_deliver_raises_ends_the_workers() -> None:
+    send, receive = anyio.create_memory_object_stream[ScoreRequest[int]](2)
+    send.send_nowait(ScoreRequest(score=good, ticket=1))
+
+    async def deliver(ticket: int, reward: Reward) -> None:
+        raise LookupError("the disk is full")
+
+    with pytest.raises(ExceptionGroup) as problem, anyio.fail_after(60):
+        await run_workers(receive, deliver, workers=2)
+    assert problem.group_contains(LookupError)
+    send.close()
+
+
+async def test_cancellation_is_no_crash() -> None:
+    calls: list[int] = []
+
+    async def waits() -> Reward:
+        calls.append(1)
+        return await forever()
+
+    async def deliver(ticket: int, reward: Reward) -> None:
+        raise AssertionError
+
+    send, receive = anyio.create_memory_object_stream[ScoreRequest[int]](2)
+    send.send_nowait(ScoreRequest(score=waits, ticket=1))
+    with anyio.move_on_after(0.05) as scope:
+        await run_workers(receive, deliver, workers=2)
+    assert scope.cancelled_caught and calls == [1]
+    send.close()

@@ -170,6 +170,10 @@ def test_paths_of_a_diff() -> None:
     assert inspect_diff(mode) == {"run me"}
     dated = b"--- a/f.txt\t2024-01-01 00:00:00\n+++ b/f.txt\t2024-01-01\n@@ -1 +1 @@\n-a\n+b\n"
     assert inspect_diff(dated) == {"f.txt"}
+    huge = b"--- a/f.txt\n+++ b/f.txt\n@@ -1," + b"9" * 5000 + b" +1 @@\n-a\n+b\n"
+    assert inspect_diff(huge) == {"f.txt"}
+    with pytest.raises(PatchError, match="NUL"):
+        inspect_diff(b'--- "a/f\\000.txt"\n+++ "b/f\\000.txt"\n@@ -1 +1 @@\n-a\n+b\n')
 
 
 async def test_without_prefixes(sandbox: Sandbox, repository: Make) -> None:

@@ -20,21 +20,28 @@ WINDOW = 1024
 """Tokens of a context and its turn together."""
 
 
+def vllm_environment() -> dict[str, str]:
+    """Variables of a process with vLLM on CPU, beside which others work."""
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONSAFEPATH": "1",  # in the working tree, `datasets` would be a folder of ours
+    }
+
+
 @contextmanager
 def serving(python: Path, folder: Path, log: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Address and process of a server on `folder`, ended when left."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    environment |= {
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "OMP_NUM_THREADS": "1",
+    environment = vllm_environment() | {
         "VLLM_SERVER_DEV_MODE": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
-        "PYTHONSAFEPATH": "1",
     }
     command = [
         *(str(python), "-m", "vllm.entrypoints.openai.api_server"),

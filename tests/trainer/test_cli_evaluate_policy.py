@@ -335,6 +335,9 @@ async def test_a_folder_keeps_to_its_settings(
     assert "pass@2" in capsys.readouterr().out
     assert main(["runs", "show", "latest", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["samples"] == 2
+    assert main(["runs", "watch", "latest", "--json"]) == 0
+    seen = json.loads(capsys.readouterr().out)
+    assert (seen["kind"], seen["now"]["done"], seen["now"]["total"]) == ("evaluation", 4, 4)
 
 
 def test_no_engine(here: Path) -> None:

@@ -40,7 +40,12 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
         ("[group]\nsize = 1", "group.size is 1: it must be at least 2"),
         ("[group]\nsize = 'many'", "group.size: input should be a valid integer"),
         ("[group]\nmax_staleness = 9", "group.max_staleness is 9"),
-        ("[reward]\ntests = -1.0", "reward.tests is -1.0: it must be >= 0"),
+        ("[reward]\ntests = -1.0", "reward.tests.weight is -1.0: it must be 0 to 1000"),
+        ("[reward]\ntests = nan", "reward.tests.weight is nan: it must be a finite number"),
+        ("[reward]\nsecurty = 0.1", "reward.securty: no such component; did you mean security?"),
+        ("reward = 3", "reward is 3: it must be a section"),
+        ("[scoring]\nprocesses = 0", "scoring.processes is 0: it must be at least 1"),
+        ("[evaluation]\nsamples = 0\nevery = 5", "evaluation.every is 5: it must be 0 with"),
         ("[learner]\nlearning_rate = 0.0", "learning_rate can't be 0.0"),
         ("[run\n", "not TOML"),
     ],
@@ -70,6 +75,41 @@ def test_changes_are_listed_by_key() -> None:
     assert changed_keys(RunConfig(), new) == {
         "run.steps": (RunConfig().run.steps, 20),
         "group.size": (8, 4),
+    }
+
+
+REWARD = """
+[reward]
+regressions = 0.3
+clip = [-0.5, 1.0]
+normalize = "components"
+[reward.patch_size]
+weight = 0.2
+scale = 20.0
+gate_above = 0.5
+"""
+
+
+def test_a_reward_of_several_components_survives_a_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(REWARD)
+    config = load_config(path, [("reward.tests", "2.0")])
+    assert [(part.name, part.signed) for part in config.reward.parts] == [
+        ("regressions", -0.3),
+        ("patch_size", -0.2),
+        ("tests", 2.0),
+    ]
+    assert config.reward.parts[1].options == {"scale": 20.0}
+    path.write_text(config_to_toml(config))
+    assert load_config(path) == config
+    assert set(changed_keys(RunConfig(), config)) == {
+        "reward.regressions",
+        "reward.clip",
+        "reward.normalize",
+        "reward.patch_size.weight",
+        "reward.patch_size.scale",
+        "reward.patch_size.gate_above",
+        "reward.tests.weight",
     }
 
 

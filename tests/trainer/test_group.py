@@ -32,7 +32,7 @@ def test_a_ready_group_counts_against_the_allowance() -> None:
         item = take(owner, 1)
         owner.finish(item, member(item, total))
     assert owner.next_item(1) is None
-    owner.went_stale()
+    owner.throw_away("stale")
     assert owner.next_item(1) is not None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import pytest
 from learner_inputs import forked_group, observed, tiny_learner
 from tiny_model import TINY
 
-from patchgym.trainer.batching import TrainSequence
+from patchgym.trainer.batching import TrainSequence, flat_rows
 from patchgym.trainer.learner import Learner, StepInterrupted
 from patchgym.trainer.learner_config import LearnerConfig
 from patchgym.trainer.losses import token_logprobs
@@ -108,6 +109,7 @@ def test_what_is_not_finite_is_skipped_and_said() -> None:
     report = learner.train([forked_group(np.random.default_rng(7))])
     assert not report.applied
     assert report.reason == "the loss is nan"
+    assert (report.not_finite, report.skipped) == (True, 1)
     assert report.step == learner.step == 0
     after = jax.tree.leaves(learner.state)
     for a, b in zip(before, after, strict=True):
@@ -127,6 +129,7 @@ def test_nothing_to_learn_changes_nothing() -> None:
     learner = tiny_learner()
     report = learner.train([[]])
     assert (report.applied, report.step, report.rows) == (False, 0, 0)
+    assert (report.not_finite, report.skipped) == (False, 0)
     assert "no sequence" in report.reason
 
 
@@ -167,3 +170,157 @@ def test_logprobs_in_the_learner_are_those_of_the_decoder() -> None:
 def test_settings_that_cannot_work_are_refused(field: str, value: object) -> None:
     with pytest.raises(ValueError, match=rf"learner\.{field} can't be"):
         LearnerConfig(**{field: value})  # type: ignore[arg-type]
+
+
+def _leaves(learner: Learner) -> list[np.ndarray]:
+    return [np.array(leaf) for leaf in jax.tree.leaves(learner.state)]
+
+
+def _on_policy(learner: Learner, groups: list[list[TrainSequence]]) -> list[list[TrainSequence]]:
+    """`groups` as if this learner had sampled them."""
+    changed: list[list[TrainSequence]] = []
+    for group in groups:
+        flat = [flat_rows([[s]], length=64, keep_all=True) for s in group]
+        found = [learner.logprobs(batch)[0] for batch in flat]
+        changed.append([])
+        for sequence, logprobs in zip(group, found, strict=True):
+            own = np.zeros(len(sequence.tokens), np.float32)
+            own[sequence.loss_mask] = logprobs
+            changed[-1].append(dataclasses.replace(sequence, sampler_logprobs=own))
+    return changed
+
+
+def test_logprobs_are_those_that_the_mismatch_is_measured_with() -> None:
+    learner = tiny_learner()
+    groups = _on_policy(learner, [forked_group(np.random.default_rng(10))])
+    report = learner.train(groups)
+    assert report.mismatch_max < 1e-5
+    assert report.mean_ratio == pytest.approx(1.0, abs=1e-5)
+
+
+def test_supervised_loss_is_the_mean_negative_log_probability() -> None:
+    group = [dataclasses.replace(s, advantage=1.0) for s in forked_group(np.random.default_rng(3))]
+    learner = tiny_learner(
+        loss="nll",
+        aggregation="token_mean",
+        length_normalizer=128,
+        learning_rate=1e-2,
+        row_tokens=(64,),
+    )
+    batch = learner.pack([group])
+    found = zip(learner.logprobs(batch), batch.rows, strict=True)
+    total = sum(float((values * row.reads.sharing[: row.read]).sum()) for values, row in found)
+    tokens = sum(int(s.loss_mask.sum()) for s in group)
+    reports = [learner.train([group]) for _ in range(8)]
+    assert reports[0].loss == pytest.approx(-total / tokens, rel=1e-5)
+    assert reports[-1].loss < 0.7 * reports[0].loss
+    assert (reports[0].mean_ratio, reports[0].mismatch_max) == (1.0, 0.0)
+
+
+def test_the_divergence_from_the_initial_weights_is_held_down_by_its_coefficient() -> None:
+    groups = [forked_group(np.random.default_rng(11))]
+    learners = [
+        tiny_learner(loss="cispo", kl_coefficient=each, learning_rate=3e-3, row_tokens=(64,))
+        for each in (1e-6, 3.0)
+    ]
+    reports = [[learner.train(groups) for _ in range(6)] for learner in learners]
+    for of_one in reports:
+        assert of_one[0].reference_kl == pytest.approx(0.0, abs=1e-6)
+        assert of_one[-1].reference_kl > 1e-4
+    assert reports[1][-1].reference_kl < 0.7 * reports[0][-1].reference_kl
+
+
+def test_the_initial_weights_stay_the_reference_after_a_restore() -> None:
+    groups = [forked_group(np.random.default_rng(11))]
+    settings: dict[str, object] = {
+        "kl_coefficient": 0.1,
+        "learning_rate": 1e-2,
+        "row_tokens": (64,),
+    }
+    learner, other = (tiny_learner(**settings) for _ in range(2))  # type: ignore[arg-type]
+    learner.train(groups)
+    other.restore(jax.tree.map(jnp.copy, learner.state))
+    assert other.train(groups).reference_kl == learner.train(groups).reference_kl > 0
+
+
+def test_the_entropy_bonus_raises_entropy() -> None:
+    groups = [[dataclasses.replace(s, advantage=0.0) for s in forked_group(_rng())]]
+    learner = tiny_learner(entropy_coefficient=1.0, learning_rate=1e-2, row_tokens=(64,))
+    reports = [learner.train(groups) for _ in range(6)]
+    assert all(report.applied for report in reports), "a bonus needs no advantage"
+    assert reports[-1].entropy > reports[0].entropy + 1e-3
+
+
+def _rng() -> np.random.Generator:
+    return np.random.default_rng(12)
+
+
+def test_several_updates_are_one_step_and_clip_against_its_start() -> None:
+    """Where the sampler is the learner at the step's start, both proximal policies are one."""
+    rng = np.random.default_rng(13)
+    settings: dict[str, object] = {
+        "loss": "ppo",
+        "updates": 2,
+        "learning_rate": 1e-2,
+        "row_tokens": (64,),
+    }
+    plain = tiny_learner(**settings)  # type: ignore[arg-type]
+    decoupled = tiny_learner(proximal="step_start", correction="token", **settings)  # type: ignore[arg-type]
+    groups = _on_policy(plain, [forked_group(rng), forked_group(rng)])
+    groups = [*groups, *groups]  # so that the second update has a ratio
+    reports = [learner.train(groups) for learner in (plain, decoupled)]
+    assert [report.step for report in reports] == [1, 1]
+    assert plain.state.optimizer[0].count == 2
+    assert reports[0].mean_ratio != pytest.approx(1.0, abs=1e-3)
+    for a, b in zip(_leaves(plain), _leaves(decoupled), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_a_step_of_several_updates_is_made_whole_or_not_at_all() -> None:
+    groups = [forked_group(np.random.default_rng(9)) for _ in range(2)]
+    learner = tiny_learner(updates=2, row_tokens=(64,))
+    before = _leaves(learner)
+    answers = iter([False, True])
+    with pytest.raises(StepInterrupted, match="step 1"):
+        learner.train(groups, should_stop=lambda: next(answers))
+    broken = [groups[0], [dataclasses.replace(groups[1][-1], advantage=3e38)]]
+    report = learner.train(broken)
+    assert (report.applied, report.not_finite, report.step) == (False, True, 0)
+    for a, b in zip(before, _leaves(learner), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert learner.train(groups).step == 1
+
+
+def test_a_loss_over_sequences_reads_each_by_itself() -> None:
+    groups = [forked_group(np.random.default_rng(1))]
+    shared = tiny_learner(row_tokens=(64,)).pack(groups)
+    assert max(row.reads.sharing.max() for row in shared.rows) == 3
+    gspo = tiny_learner(loss="gspo", clip_low=3e-4, clip_high=4e-4, row_tokens=(64,))
+    alone = gspo.pack(groups)
+    assert max(row.reads.sharing.max() for row in alone.rows) == 1
+    assert shared.tree_tokens == alone.tree_tokens < alone.flat_tokens, "tokens are shared still"
+    report = gspo.train(groups)
+    assert report.applied
+    assert 0 < report.clipped_fraction < 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"loss": "gspo_token", "clip_low": 0.02, "clip_high": 0.02},
+        {"loss": "sapo", "entropy_coefficient": 0.1, "kl_coefficient": 0.1},
+    ],
+)
+def test_rows_of_the_decoder_equal_flat_rows_for_other_losses(settings: dict[str, Any]) -> None:
+    learner = tiny_learner(
+        aggregation="sequence_mean", length_normalizer=128, row_tokens=(64,), **settings
+    )
+    rng = np.random.default_rng(14)
+    groups = [forked_group(rng) for _ in range(2)]
+    reference = flat_rows(groups, length=64, aggregation="sequence_mean", keep_all=True)
+    (loss, gradient), (want, slope) = (
+        learner.gradient(batch) for batch in (learner.pack(groups), reference)
+    )
+    assert loss == pytest.approx(want, abs=1e-5)
+    for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(slope), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)

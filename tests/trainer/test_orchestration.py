@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,6 +76,30 @@ async def test_failures_are_data_and_no_group_is_lost(tmp_path: Path) -> None:
     assert retried, "a failed member is rolled out again"
     numbers = sorted(int(group["id"][1:]) for group in run.groups)
     assert numbers == list(range(len(numbers))), "every group that was opened is on record"
+
+
+async def test_held_out_tasks_are_measured_while_training_goes_on(tmp_path: Path) -> None:
+    more = {"evaluation__every": 2, "evaluation__samples": 2, "run__steps": 5}
+    run = await simulate(config(**more), changed(QUICK, heldout=3), tmp_path)
+    assert len(run.published) == 5
+    with LedgerReader(tmp_path / "run.sqlite") as ledger:
+        measured = ledger.rows("SELECT name, task_id FROM evaluations")
+        first = ledger.meta("evaluation.step-2")
+    assert first is not None and first["samples"] == 6
+    tasks = Counter(row["task_id"] for row in measured if row["name"] == "step-2")
+    assert sorted(tasks.values()) == [2, 2, 2]
+    trained = {json.loads(group["members"])[0] for group in committed(run)}
+    assert not any(name.startswith("step-") for name in trained)
+
+
+async def test_a_slow_update_and_scoring_inside_are_told_apart_by_the_learner_s_account(
+    tmp_path: Path,
+) -> None:
+    slow = changed(QUICK, reward=Latency(spec="const:0.2"), scored_inside=True)
+    run = await simulate(config(run__steps=3), slow, tmp_path)
+    waits = run.waits()
+    assert waits["scoring"] == max(waits.values()) > 0.2
+    assert sum(waits.values()) <= 1
 
 
 async def test_on_policy_training_sees_no_old_weights(tmp_path: Path) -> None:
@@ -195,11 +220,13 @@ async def test_a_stall_is_written_down_and_ends_with_its_culprit(
     while isinstance(leaf, BaseExceptionGroup):
         leaf = leaf.exceptions[0]
     assert "the learner waited 4 s for 2 groups" in str(leaf)
-    assert "in sampling since" in str(leaf)
+    assert re.search(r"has 0: \d rollouts of t\d+ in sampling since \d s", str(leaf))
     with LedgerReader(tmp_path / "run.sqlite") as reader:
         events = {row["kind"]: row["detail"] for row in reader.rows("SELECT * FROM events")}
-    assert "learner: waiting, step 1" in events["stalled"]
-    assert "in sampling since" in events["stalled"]
+    report = json.loads(events["stalled"])["report"]
+    culprit = r"learner waits \d s for groups: \d rollouts of t\d+ in sampling since \d s"
+    assert re.match(culprit, report)
+    assert "step 1; queue: 0 of 4 groups" in report
     assert "thread MainThread" in events["stalled"]
 
 

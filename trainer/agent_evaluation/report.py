@@ -11,6 +11,7 @@ from typing import Any
 from patchgym.rewards import Verdict
 from patchgym.rewards.evaluation import Evaluation, Judged, document
 from patchgym.rewards.evaluation.report import percentile
+from patchgym.trainer.trajectory_store import TrajectoryStore
 
 from .estimates import estimate, ladder
 from .folder import EvaluationFolder
@@ -71,6 +72,7 @@ def _evaluation(
     for each in found:
         by_task[each.task_id][each.number] = each
     missing = Verdict(status="unknown", evidence="infra", detail="not rolled out yet")
+    store = TrajectoryStore(folder.run.trajectories)
     judged = {
         task_id: Judged(
             verdicts=tuple(
@@ -78,7 +80,9 @@ def _evaluation(
                 for number in range(folder.samples)
             ),
             logs=tuple(
-                f"trajectories/{samples[number].rollout_id}.json.gz" if number in samples else ""
+                str(store.path(samples[number].rollout_id).relative_to(folder.run.path))
+                if number in samples
+                else ""
                 for number in range(folder.samples)
             ),
             model=str(folder.policy.get("model", "")),

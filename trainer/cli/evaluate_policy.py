@@ -197,7 +197,7 @@ async def _work(request: Request, view: PolicyView) -> None:
             kind=settings.environment,
             sandbox=sandbox,
             scoring=scoring,
-            reward=RewardConfig(),
+            reward=RewardConfig.of(),
             stack=stack,
         )
         evaluation = AgentEvaluation(

@@ -14,9 +14,10 @@ import patchgym
 COMMANDS = {
     "doctor": ("doctor", "say what this machine has and lacks, and how to mend it"),
     "train": ("train", "train a policy"),
+    "sft": ("sft", "imitate conversations, or a run's best rollouts"),
     "evaluate": ("evaluate", "judge predictions, or roll out a policy; compare reports"),
     "score": ("score", "score a patch on a task"),
-    "runs": ("runs", "list, show, export and import runs and their trajectories"),
+    "runs": ("runs", "list, show, serve, check, profile, rescore, export and import runs"),
     "tasks": ("tasks", "show and validate tasks"),
     "images": ("images", "build and list sandbox images"),
     "sandbox": ("sandbox", "run a command in a sandbox; list and reap containers"),

@@ -4,6 +4,7 @@ from .errors import FormatError
 from .export import EXPORTS, Export, ExportFormat, export_run
 from .importing import IMPORTS, ImportFormat, ImportResult, import_file
 from .predictions import write_predictions
+from .reading import Reader
 from .sft import SftSequence, sft_sequence
 from .shape import ChatShape
 
@@ -16,6 +17,7 @@ __all__ = [
     "FormatError",
     "ImportFormat",
     "ImportResult",
+    "Reader",
     "SftSequence",
     "export_run",
     "import_file",

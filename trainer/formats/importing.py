@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from patchgym.agent.chat import ChatTokenizer, find_family
+from patchgym.agent.chat import ChatTokenizer
 from patchgym.trainer.errors import UserError
-from patchgym.trainer.policies import fingerprint
 
 from .errors import FormatError
 from .reading import Reader
-from .shape import ChatShape
 
 ImportFormat = Literal["atif", "chat"]
 IMPORTS: tuple[ImportFormat, ...] = get_args(ImportFormat)
@@ -45,15 +43,9 @@ def import_file(
     A chat's file is JSON lines; ATIF is a document, JSON lines of them, or a folder of either.
     Bad rows are skipped and named. UserError when nothing can be read or written. Blocking.
     """
-    mark = fingerprint(tokenizer)
-    reader = Reader(
-        tokenizer=tokenizer,
-        fingerprint=mark,
-        family=find_family(tokenizer),
-        delimiters=_delimiters(tokenizer),
-    )
+    reader = Reader.of(tokenizer)
     read = reader.chat if format == "chat" else reader.atif
-    result = ImportResult(out=out, tokenizer=mark)
+    result = ImportResult(out=out, tokenizer=reader.fingerprint)
     lines: list[str] = []
     for where, row in _rows(source, result):
         try:
@@ -71,21 +63,12 @@ def import_file(
             line = {
                 "tokens": list(sequence.tokens),
                 "loss_mask": [int(each) for each in sequence.loss_mask],
-                "tokenizer": mark,
+                "tokenizer": reader.fingerprint,
                 "source": _name(row, where),
             }
             lines.append(json.dumps(line) + "\n")
     _write(out, lines)
     return result
-
-
-def _delimiters(tokenizer: ChatTokenizer) -> frozenset[str]:
-    """Without a readable template, at least what ends a turn."""
-    try:
-        return ChatShape.of(tokenizer).delimiters
-    except FormatError:
-        ends = (tokenizer.decode([end], control=True) for end in tokenizer.end_ids)
-        return frozenset(end for end in ends if end)
 
 
 def _rows(source: Path, result: ImportResult) -> Iterator[tuple[str, Any]]:

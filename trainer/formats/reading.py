@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from patchgym.agent.action import ToolCall, ToolSpec
-from patchgym.agent.chat import ChatTokenizer, Family, neutralize
+from patchgym.agent.chat import ChatTokenizer, Family, find_family, neutralize
+from patchgym.trainer.policies import fingerprint
 
 from .errors import FormatError
 from .sft import SftSequence, sft_sequence
+from .shape import ChatShape
 
 _VERSION = re.compile(r"ATIF-v1\.\d+")
 
@@ -26,6 +28,16 @@ class Reader:
     family: Family
     delimiters: frozenset[str]
     """Control tokens that a message may not spell."""
+
+    @classmethod
+    def of(cls, tokenizer: ChatTokenizer) -> Reader:
+        """A reader that gives sequences for this tokenizer."""
+        return cls(
+            tokenizer=tokenizer,
+            fingerprint=fingerprint(tokenizer),
+            family=find_family(tokenizer),
+            delimiters=_delimiters(tokenizer),
+        )
 
     def chat(self, row: Mapping[str, Any]) -> Iterator[tuple[SftSequence, bool]]:
         """The sequence of a chat's row, and whether its own ids were taken. FormatError."""
@@ -147,6 +159,15 @@ class Reader:
         if not isinstance(name, str) or not isinstance(arguments, dict):
             raise FormatError("a tool call has no function_name, or arguments that are no object")
         return self.family.format.write(ToolCall(name=name, arguments=arguments))
+
+
+def _delimiters(tokenizer: ChatTokenizer) -> frozenset[str]:
+    """Without a readable template, at least what ends a turn."""
+    try:
+        return ChatShape.of(tokenizer).delimiters
+    except FormatError:
+        ends = (tokenizer.decode([end], control=True) for end in tokenizer.end_ids)
+        return frozenset(end for end in ends if end)
 
 
 def _refuse_text(labels: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -12,72 +12,75 @@ import numpy.typing as npt
 from .config import ModelConfig
 from .decoder import Params
 from .errors import ModelError
+from .layout import EMBED, HEAD, NORM, Shape, layer_tensors, tensor_name, tensor_shapes
 
 Array = npt.NDArray[np.float32]
 
 TensorSource = Callable[[str], Array]
-"""Gives a tensor by the name that Hugging Face's Llama uses; raises KeyError when missing."""
+"""Gives a tensor by the name that Hugging Face uses; raises KeyError when missing."""
 
-LAYER_TENSORS = {
-    "attention_norm": "input_layernorm",
-    "query": "self_attn.q_proj",
-    "key": "self_attn.k_proj",
-    "value": "self_attn.v_proj",
-    "output": "self_attn.o_proj",
-    "mlp_norm": "post_attention_layernorm",
-    "gate": "mlp.gate_proj",
-    "up": "mlp.up_proj",
-    "down": "mlp.down_proj",
-}
-"""Our name of a layer's weight, and Hugging Face's within `model.layers.<i>.`."""
-
-
-def layer_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Shape [out, in] of each of a layer's weights in Hugging Face's files, by our name."""
-    width, inner = config.width, config.heads * config.head_dim
-    kv = config.kv_heads * config.head_dim
-    return {
-        "attention_norm": (width,),
-        "query": (inner, width),
-        "key": (kv, width),
-        "value": (kv, width),
-        "output": (width, inner),
-        "mlp_norm": (width,),
-        "gate": (config.ffn, width),
-        "up": (config.ffn, width),
-        "down": (width, config.ffn),
-    }
+_SPARE = ("rotary_emb.inv_freq", HEAD)
+"""Ends of names that files may hold beyond need: old buffers, and the head where it is tied."""
 
 
 def assemble(config: ModelConfig, source: TensorSource, origin: Path) -> Params:
     """The decoder's float32 weights from `source`; ModelError names `origin` and the tensor."""
-    width, shapes = config.width, layer_shapes(config)
+    shapes = tensor_shapes(config)
 
-    def stacked(ours: str, theirs: str) -> Array:
-        names = [f"model.layers.{i}.{theirs}.weight" for i in range(config.layers)]
-        return np.stack([_take(source, name, shapes[ours], origin).T for name in names])
+    def taken(name: str) -> Array:
+        return _take(source, name, shapes[name], origin)
 
-    vocabulary = (config.vocabulary, width)
+    def stacked(theirs: str) -> Array:
+        return np.stack([taken(tensor_name(i, theirs)).T for i in range(config.layers)])
+
     params: Params = {
-        "embed": jnp.asarray(_take(source, "model.embed_tokens.weight", vocabulary, origin)),
-        "layers": {ours: jnp.asarray(stacked(ours, name)) for ours, name in LAYER_TENSORS.items()},
-        "norm": jnp.asarray(_take(source, "model.norm.weight", (width,), origin)),
+        "embed": jnp.asarray(taken(EMBED)),
+        "layers": {
+            ours: jnp.asarray(stacked(theirs)) for ours, theirs in layer_tensors(config).items()
+        },
+        "norm": jnp.asarray(taken(NORM)),
     }
     if not config.tied:
-        params["head"] = jnp.asarray(_take(source, "lm_head.weight", vocabulary, origin).T)
+        params["head"] = jnp.asarray(taken(HEAD).T)
     return params
 
 
-def _take(source: TensorSource, name: str, shape: tuple[int, ...], origin: Path) -> Array:
+def check_tensors(config: ModelConfig, found: Mapping[str, Shape], origin: Path) -> None:
+    """ModelError, naming `origin` and a tensor, unless `found` are the weights of `config`."""
+    wanted = tensor_shapes(config)
+    for name, shape in wanted.items():
+        _check(found.get(name), name, shape, origin)
+    strange = [name for name in found if name not in wanted and not name.endswith(_SPARE)]
+    if strange:
+        raise ModelError(
+            f"{origin}: tensor {strange[0]} is unknown to a {config.family} of this configuration"
+            f" ({len(strange)} such tensors); its configuration is of another architecture"
+        )
+
+
+def _take(source: TensorSource, name: str, shape: Shape, origin: Path) -> Array:
     try:
         tensor = source(name)
     except KeyError:
+        _check(None, name, shape, origin)
+        raise
+    _check(tensor.shape, name, shape, origin)
+    return tensor
+
+
+def _check(found: Shape | None, name: str, wanted: Shape, origin: Path) -> None:
+    if found is None:
         raise ModelError(
             f"{origin}: tensor {name} is missing; the file is incomplete or of another architecture"
-        ) from None
-    if tensor.shape != shape:
-        raise ModelError(
-            f"{origin}: tensor {name} has shape {tensor.shape}, its configuration says {shape};"
-            " get the model again, or check its configuration"
         )
-    return tensor
+    if found == wanted:
+        return
+    if name in (EMBED, HEAD) and found[1:] == wanted[1:]:
+        raise ModelError(
+            f"{origin}: tensor {name} has shape {found}, so {found[0]} tokens, its configuration"
+            f" says a vocabulary of {wanted[0]}; correct vocab_size or get the model again"
+        )
+    raise ModelError(
+        f"{origin}: tensor {name} has shape {found}, its configuration says {wanted};"
+        " get the model again, or check its configuration"
+    )

@@ -1,58 +1,60 @@
-"""Reads a GGUF file of the Llama family: its shape, its weights in float32, its tokenizer."""
+"""Reads a GGUF file: its shape, its weights in float32, its tokenizer."""
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .assemble import LAYER_TENSORS, Array, assemble
-from .backends import SPLITTINGS, byte_level_bpe, merges_by_score, sentencepiece_bpe
+from .assemble import Array, assemble
 from .config import ModelConfig
 from .decoder import Params
 from .errors import ModelError
-from .gguf_metadata import Value, read_metadata
-from .tokenizer import Tokenizer, make_tokenizer
-
-if TYPE_CHECKING:
-    import tokenizers
-    from gguf import GGUFReader
-
-_MAGIC = b"GGUF"
+from .gguf_config import read_family, read_shape
+from .gguf_fields import Fields
+from .gguf_metadata import TensorPlace, read_head, read_metadata
+from .gguf_tokenizer import read_tokenizer
+from .layout import EMBED, HEAD, NORM, Shape, layer_tensors, tensor_name
+from .tokenizer import Tokenizer
 
 _LAYER_NAMES = {
-    "attention_norm": "attn_norm",
-    "query": "attn_q",
-    "key": "attn_k",
-    "value": "attn_v",
-    "output": "attn_output",
-    "mlp_norm": "ffn_norm",
-    "gate": "ffn_gate",
-    "up": "ffn_up",
-    "down": "ffn_down",
+    "attention_norm": "attn_norm.weight",
+    "query": "attn_q.weight",
+    "key": "attn_k.weight",
+    "value": "attn_v.weight",
+    "output": "attn_output.weight",
+    "mlp_norm": "ffn_norm.weight",
+    "gate": "ffn_gate.weight",
+    "up": "ffn_up.weight",
+    "down": "ffn_down.weight",
+    "query_bias": "attn_q.bias",
+    "key_bias": "attn_k.bias",
+    "value_bias": "attn_v.bias",
+    "query_norm": "attn_q_norm.weight",
+    "key_norm": "attn_k_norm.weight",
+    "after_attention_norm": "post_attention_norm.weight",
+    "after_mlp_norm": "post_ffw_norm.weight",
 }
+_OUTER_NAMES = {EMBED: "token_embd.weight", NORM: "output_norm.weight", HEAD: "output.weight"}
+_DIVISORS = "rope_freqs.weight"
+_SPARE = (_DIVISORS, "output.weight")
 
 
 def load_gguf(path: Path) -> tuple[ModelConfig, Params, Tokenizer]:
     """Shape, float32 weights and tokenizer in the GGUF file `path`.
 
     Raises ModelError, in one line that names the file and what to do, when the file is missing,
-    truncated, damaged, or not of the Llama architecture.
+    truncated, damaged, or of an architecture that is not supported.
     """
-    reader = _open(path)
-    fields = _Fields(read_metadata(path), path)
-    architecture = fields.text("general.architecture")
-    if architecture != "llama":
-        raise ModelError(
-            f"{path}: architecture {architecture!r} is not supported; use a Llama-family GGUF"
-        )
-    config = _config(reader, fields)
-    tensors = _Tensors(reader, config, path)
-    return config, assemble(config, tensors.read, path), _tokenizer(fields)
+    values, places = read_head(path)
+    fields = Fields(values, path)
+    read_family(fields)
+    tensors = _Tensors(places, path)
+    config = read_shape(fields, tensors.shapes, tensors.divisors())
+    source = tensors.source(config)
+    return config, assemble(config, source, path), read_tokenizer(fields)
 
 
 def load_vocabulary(path: Path) -> Tokenizer:
@@ -60,114 +62,78 @@ def load_vocabulary(path: Path) -> Tokenizer:
 
     Raises ModelError, in one line, for a damaged file or a kind of vocabulary that isn't supported.
     """
-    return _tokenizer(_Fields(read_metadata(path), path))
-
-
-def _open(path: Path) -> GGUFReader:
-    """The file, parsed; every way in which a damaged file shows itself becomes a ModelError."""
-    import gguf
-
-    try:
-        with path.open("rb") as file:
-            magic = file.read(len(_MAGIC))
-    except OSError as error:
-        raise ModelError(f"{path}: can't be read ({error.strerror}); check the path") from error
-    if magic != _MAGIC:
-        raise ModelError(f"{path}: not a GGUF file; delete it and fetch the model again")
-    try:
-        return gguf.GGUFReader(path)
-    # The reader walks a memory map by the offsets that it finds there, so that a damaged file
-    # fails in whatever way those offsets lead to, out of memory included.
-    except (ArithmeticError, LookupError, ValueError, TypeError, OSError, MemoryError) as error:
-        raise ModelError(
-            f"{path}: truncated or damaged GGUF ({type(error).__name__});"
-            " delete it and fetch the model again"
-        ) from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Fields:
-    """Typed access to the file's metadata."""
-
-    values: Mapping[str, Value]
-    path: Path
-
-    def get(self, key: str) -> Any:
-        return self.values.get(key)
-
-    def _typed(self, key: str, kinds: type | tuple[type, ...], default: Any = None) -> Any:
-        value = self.get(key)
-        value = default if value is None else value
-        if not isinstance(value, kinds):
-            raise ModelError(f"{self.path}: metadata {key} is missing or of the wrong type")
-        return value
-
-    def text(self, key: str) -> str:
-        return str(self._typed(key, str))
-
-    def integer(self, key: str, default: int | None = None) -> int:
-        return int(self._typed(key, int, default))
-
-    def number(self, key: str) -> float:
-        return float(self._typed(key, (int, float)))
-
-    def items(self, key: str) -> list[Any]:
-        return list(self._typed(key, list))
-
-
-def _config(reader: GGUFReader, fields: _Fields) -> ModelConfig:
-    width = fields.integer("llama.embedding_length")
-    heads = max(1, fields.integer("llama.attention.head_count"))
-    if any(str(name).startswith("llama.rope.scaling") for name in reader.fields):
-        raise ModelError(f"{fields.path}: scaled rotary embeddings are not supported")
-    try:
-        return ModelConfig(
-            vocabulary=len(fields.items("tokenizer.ggml.tokens")),
-            width=width,
-            layers=fields.integer("llama.block_count"),
-            heads=heads,
-            kv_heads=fields.integer("llama.attention.head_count_kv", heads),
-            head_dim=fields.integer("llama.rope.dimension_count", width // heads),
-            ffn=fields.integer("llama.feed_forward_length"),
-            rope_theta=fields.number("llama.rope.freq_base"),
-            # The file holds a float32: 1e-05 is read back as 9.999999747378752e-06.
-            eps=float(f"{fields.number('llama.attention.layer_norm_rms_epsilon'):.6g}"),
-            tied=all(tensor.name != "output.weight" for tensor in reader.tensors),
-            context=fields.integer("llama.context_length"),
-        )
-    except ValueError as error:
-        raise ModelError(f"{fields.path}: impossible shape: {error}") from error
+    return read_tokenizer(Fields(read_metadata(path), path))
 
 
 class _Tensors:
-    """The file's tensors under Hugging Face's names, dequantized and with rotation halves apart."""
+    """The file's tensors, dequantized."""
 
-    def __init__(self, reader: GGUFReader, config: ModelConfig, path: Path) -> None:
-        self._path = path
-        self._heads = {"attn_q": config.heads, "attn_k": config.kv_heads}
-        self._by_name = {tensor.name: tensor for tensor in reader.tensors}
-        self._names = {
-            "model.embed_tokens.weight": "token_embd.weight",
-            "model.norm.weight": "output_norm.weight",
-            "lm_head.weight": "output.weight",
-        }
-        for layer in range(config.layers):
-            for ours, theirs in LAYER_TENSORS.items():
-                name = f"blk.{layer}.{_LAYER_NAMES[ours]}.weight"
-                self._names[f"model.layers.{layer}.{theirs}.weight"] = name
+    def __init__(self, places: Mapping[str, TensorPlace], path: Path) -> None:
+        self._path, self._places = path, places
+        self._bytes = np.memmap(path, np.uint8, mode="r")
+
+    @property
+    def shapes(self) -> Mapping[str, Shape]:
+        """Shape of each tensor, [out, in], by llama.cpp's name."""
+        return {name: place.shape for name, place in self._places.items()}
+
+    def divisors(self) -> Array | None:
+        """What Llama 3's frequencies are divided by, [D/2], if they are."""
+        return self.read(_DIVISORS).ravel() if _DIVISORS in self._places else None
+
+    def source(self, config: ModelConfig) -> _Source:
+        """The tensors under Hugging Face's names; ModelError for one that `config` has no use for.
+
+        A layer's bias or norm that was left out would go unnoticed otherwise.
+        """
+        source = _Source(self, config)
+        strange = self._places.keys() - set(source.names.values()) - set(_SPARE)
+        if strange:
+            raise ModelError(
+                f"{self._path}: tensor {min(strange)} is unknown to a {config.family}"
+                f" ({len(strange)} such tensors); use the model's Hugging Face folder"
+            )
+        return source
 
     def read(self, name: str) -> Array:
         """The tensor in float32, [out, in]; KeyError when the file has none of that name."""
         import gguf
 
-        tensor = self._by_name[self._names[name]]
+        place = self._places[name]
         try:
-            values: Array = gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
-            values = values.reshape([int(size) for size in reversed(tensor.shape)])
-        except (ValueError, LookupError, NotImplementedError) as error:
-            raise ModelError(f"{self._path}: tensor {tensor.name} is damaged: {error}") from error
+            kind = gguf.GGMLQuantizationType(place.kind)
+            stored = gguf.quant_shape_to_byte_shape(place.shape, kind)
+            data = np.asarray(self._bytes[place.start : place.start + math.prod(stored)])
+            values: Array = gguf.dequantize(data.reshape(stored), kind).astype(np.float32)
+            return values.reshape(place.shape)
+        except (ValueError, LookupError, NotImplementedError, MemoryError) as error:
+            raise ModelError(
+                f"{self._path}: tensor {name} is truncated or damaged ({error});"
+                " delete it and fetch the model again"
+            ) from error
+
+
+class _Source:
+    """Tensors by Hugging Face's names, with what llama.cpp's converter did to them undone."""
+
+    def __init__(self, tensors: _Tensors, config: ModelConfig) -> None:
+        self._tensors, self._offset = tensors, config.parts.offset_norms
+        self._heads: dict[str, int] = {}
+        if config.family == "llama":
+            self._heads = {"attn_q": config.heads, "attn_k": config.kv_heads}
+        self.names = dict(_OUTER_NAMES)
+        for layer in range(config.layers):
+            for ours, theirs in layer_tensors(config).items():
+                self.names[tensor_name(layer, theirs)] = f"blk.{layer}.{_LAYER_NAMES[ours]}"
+
+    def __call__(self, name: str) -> Array:
+        """The tensor in float32, [out, in]; KeyError when the file has none of that name."""
+        theirs = self.names[name]
+        values = self._tensors.read(theirs)
+        if self._offset and theirs.endswith("norm.weight"):
+            return values - np.float32(1)
         for part, heads in self._heads.items():
-            if f".{part}." in tensor.name:
+            if f".{part}." in theirs:
                 return _separate_halves(values, heads)
         return values
 
@@ -180,105 +146,3 @@ def _separate_halves(weight: Array, heads: int) -> Array:
     out, width = weight.shape
     pairs = weight.reshape(heads, out // heads // 2, 2, width)
     return pairs.transpose(0, 2, 1, 3).reshape(out, width)
-
-
-def _tokenizer(fields: _Fields) -> Tokenizer:
-    """The tokenizer that the metadata describes."""
-    vocabulary = _Vocabulary(fields)
-    try:
-        backend = vocabulary.backend()
-    except ModelError:
-        raise
-    # The library raises a bare Exception for merges that don't fit the vocabulary.
-    except Exception as error:
-        raise ModelError(
-            f"{fields.path}: damaged tokenizer ({error}); delete it and fetch the model again"
-        ) from error
-    count = len(vocabulary.tokens)
-    end = fields.integer("tokenizer.ggml.eos_token_id")
-    begin, *others = (
-        fields.get(f"tokenizer.ggml.{which}_token_id") for which in ("bos", "eot", "eom")
-    )
-    ends = [end, *(token for token in others if isinstance(token, int))]
-    known = ends if begin is None else [*ends, begin]
-    if not all(isinstance(token, int) and 0 <= token < count for token in known):
-        raise ModelError(f"{fields.path}: special token ids outside the vocabulary; fetch it again")
-    template = fields.get("tokenizer.chat_template")
-    return make_tokenizer(
-        backend,
-        template=template if isinstance(template, str) else None,
-        begin="" if begin is None else vocabulary.tokens[begin],
-        end=vocabulary.tokens[end],
-        ends=ends,
-    )
-
-
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
-"""Of `gguf.TokenType`, here so that importing this module does not import gguf."""
-
-_PADDING = re.compile(r"\[PAD\d+\]")
-"""A converter's name for ids that the model has and its tokenizer doesn't."""
-
-
-class _Vocabulary:
-    """Tokens with their kinds, and how they are put together."""
-
-    def __init__(self, fields: _Fields) -> None:
-        self._fields = fields
-        self.tokens = [str(token) for token in fields.items("tokenizer.ggml.tokens")]
-        given = fields.get("tokenizer.ggml.token_type")
-        kinds = given if isinstance(given, list) else []
-        self._kinds = [*kinds, *[_NORMAL] * (len(self.tokens) - len(kinds))]
-
-    def backend(self) -> tokenizers.Tokenizer:
-        model = self._fields.text("tokenizer.ggml.model")
-        pre = self._fields.get("tokenizer.ggml.pre")
-        if model == "gpt2" and pre in SPLITTINGS:
-            return byte_level_bpe(
-                tokens=self.tokens,
-                merges=self._merges(),
-                control=self._of_kind(_CONTROL),
-                text=self._of_kind(_USER_DEFINED),
-                splitting=SPLITTINGS[pre],
-            )
-        if model == "llama":
-            return self._sentencepiece(self._scored_merges(), prefix=True)
-        if model == "gemma4":
-            return self._sentencepiece(self._merges(), prefix=False)
-        raise ModelError(
-            f"{self._fields.path}: tokenizer {model}/{pre} is not supported (only llama, gemma4,"
-            f" gpt2/{', gpt2/'.join(SPLITTINGS)}); use the model's Hugging Face folder"
-        )
-
-    def _sentencepiece(
-        self, merges: list[tuple[str, str]], *, prefix: bool
-    ) -> tokenizers.Tokenizer:
-        unknown = self._of_kind(_UNKNOWN)
-        wanted = self._fields.get("tokenizer.ggml.add_space_prefix")
-        return sentencepiece_bpe(
-            tokens=self.tokens,
-            merges=merges,
-            control=[*unknown[:1], *self._of_kind(_CONTROL)],
-            text=self._of_kind(_USER_DEFINED),
-            unknown=unknown[0] if unknown else None,
-            prefix=prefix if wanted is None else bool(wanted),
-        )
-
-    def _of_kind(self, kind: int) -> list[str]:
-        """Tokens of a kind, empty ones and the converter's padding left out."""
-        marked = zip(self.tokens, self._kinds, strict=False)
-        return [t for t, k in marked if k == kind and t and not _PADDING.fullmatch(t)]
-
-    def _merges(self) -> list[tuple[str, str]]:
-        parted = [str(m) for m in self._fields.items("tokenizer.ggml.merges")]
-        # A merge's own first character may be a space; the one between its halves comes after it.
-        cut = [merge.find(" ", 1) for merge in parted]
-        return [(merge[:at], merge[at + 1 :]) for merge, at in zip(parted, cut, strict=True)]
-
-    def _scored_merges(self) -> list[tuple[str, str]]:
-        scores = [float(score) for score in self._fields.items("tokenizer.ggml.scores")]
-        if len(scores) != len(self.tokens):
-            raise ModelError(
-                f"{self._fields.path}: scores don't fit the vocabulary; fetch it again"
-            )
-        return merges_by_score(self.tokens, scores, [kind == _NORMAL for kind in self._kinds])

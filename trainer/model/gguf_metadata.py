@@ -1,4 +1,4 @@
-"""The metadata of a GGUF file: names and values, without its tensors.
+"""The head of a GGUF file: its metadata, and where its tensors lie.
 
 The `gguf` package keeps an array for each string of a vocabulary, which takes a minute for a large
 one; this reads the same bytes in a fraction of a second.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from .errors import ModelError
 
@@ -20,11 +22,43 @@ _FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 10: "Q", 11:
 _BOOL, _STRING, _ARRAY = 7, 8, 9
 
 
+_ALIGNMENT = 32
+"""Bytes to whose multiple data is put off, unless the file says otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorPlace:
+    """Where one tensor lies."""
+
+    shape: tuple[int, ...]
+    """Sizes of its axes, the last one contiguous: [out, in]."""
+    kind: int
+    """How values are stored, of `gguf.GGMLQuantizationType`."""
+    start: int
+    """First byte in the file."""
+
+
 def read_metadata(path: Path) -> Mapping[str, Value]:
     """All names and values; ModelError, in one line that names the file, when it is damaged."""
+    return _read(path, lambda cursor: cursor.metadata())
+
+
+def read_head(path: Path) -> tuple[Mapping[str, Value], Mapping[str, TensorPlace]]:
+    """The same, and the place of each tensor by its name."""
+    return _read(path, lambda cursor: cursor.head())
+
+
+_Read = TypeVar("_Read")
+
+
+def _read(path: Path, read: Callable[[_Cursor], _Read]) -> _Read:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _Cursor(data).metadata()
+            if data[: len(_MAGIC)] != _MAGIC:
+                raise ModelError(f"{path}: not a GGUF file; delete it and fetch the model again")
+            return read(_Cursor(data))
+    except ModelError:
+        raise
     except OSError as error:
         raise ModelError(f"{path}: can't be read ({error.strerror}); check the path") from error
     except (ValueError, LookupError, struct.error, RecursionError, MemoryError) as error:
@@ -40,18 +74,34 @@ class _Cursor:
     def __init__(self, data: mmap.mmap) -> None:
         self._data = data
         self._at = 0
+        self._tensors = 0
 
     def metadata(self) -> dict[str, Value]:
-        if self._bytes(len(_MAGIC)) != _MAGIC:
-            raise ValueError("not a GGUF file")
-        version, _, count = self._numbers("IQQ")
+        self._bytes(len(_MAGIC))
+        version, tensors, count = self._numbers("IQQ")
         if version not in (2, 3):
             raise ValueError(f"version {version}")
         values: dict[str, Value] = {}
         for _ in range(int(count)):
             name = self._string()
             values[name] = self._value(self._kind())
+        self._tensors = int(tensors)
         return values
+
+    def head(self) -> tuple[dict[str, Value], dict[str, TensorPlace]]:
+        values = self.metadata()
+        places: dict[str, TensorPlace] = {}
+        for _ in range(self._tensors):
+            name, axes = self._string(), self._kind()
+            sizes = [int(size) for size in self._numbers(f"{axes}Q")]
+            kind, start = self._numbers("IQ")
+            shape = tuple(reversed(sizes))
+            places[name] = TensorPlace(shape=shape, kind=int(kind), start=int(start))
+        alignment = values.get("general.alignment", _ALIGNMENT)
+        if not isinstance(alignment, int) or alignment < 1:
+            raise ValueError(f"alignment {alignment}")
+        base = self._at + -self._at % alignment
+        return values, {name: replace(p, start=base + p.start) for name, p in places.items()}
 
     def _bytes(self, size: int) -> bytes:
         piece = self._data[self._at : self._at + size]

@@ -1,97 +1,124 @@
-"""Reads a Hugging Face folder of the Llama family: config.json, safetensors, tokenizer."""
+"""Reads a Hugging Face folder: config.json, safetensors, tokenizer; whole or a device's slices."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
-from .assemble import Array, assemble
+from .assemble import assemble, check_tensors
 from .config import ModelConfig
 from .decoder import Params
 from .errors import ModelError
+from .hf_config import read_config
+from .layout import EMBED, HEAD, NORM, Shape, layer_shapes, layer_tensors, tensor_name
+from .tensor_folder import Index, TensorFolder
 from .tokenizer import Tokenizer, load_tokenizer
+
+__all__ = ["ShardingOf", "load_folder", "load_sharded", "read_config"]
+
+ShardingOf: TypeAlias = Callable[[str, Shape], jax.sharding.Sharding]
+"""Where a weight goes, by its path in `Params` (`embed`, `layers/query`) and its shape there."""
+
+_SHARED_SPECIALS = frozenset({"<image_soft_token>"})
+"""Tokens of a tokenizer shared with larger relatives, for which a text model has no row."""
 
 
 def load_folder(folder: Path) -> tuple[ModelConfig, Params, Tokenizer]:
     """Shape, float32 weights and tokenizer in the Hugging Face folder `folder`.
 
     Raises ModelError, in one line that names the file, when something is missing, damaged, or of
-    an architecture other than plain Llama.
+    an architecture that is not supported.
     """
+    config, tensors = _open(folder)
+    params = assemble(config, tensors.read_float32, folder)
+    tokenizer = load_tokenizer(folder)
+    _check_vocabulary(config, tokenizer, folder)
+    return config, params, tokenizer
+
+
+def load_sharded(
+    folder: Path, sharding_of: ShardingOf, *, dtype: npt.DTypeLike = jnp.float32
+) -> tuple[ModelConfig, Params]:
+    """Shape and weights of `folder`, each weight laid out as `sharding_of` says, in `dtype`.
+
+    This process reads the slices of its own devices, each one once, and no other byte of the data.
+    Raises ModelError as `load_folder` does.
+    """
+    config, tensors = _open(folder)
+    names = layer_tensors(config)
+
+    def outer(path: str, name: str, shape: Shape, *, turned: bool = False) -> jax.Array:
+        return _placed(sharding_of, path, shape, lambda i: _read(tensors, name, i, dtype, turned))
+
+    def stacked(ours: str, theirs: str, shape: Shape) -> jax.Array:
+        def part(index: Index) -> npt.NDArray[Any]:
+            layers, *inner = index
+            turned = len(inner) == 2
+            return np.stack(
+                [
+                    _read(tensors, tensor_name(layer, theirs), tuple(inner), dtype, turned)
+                    for layer in range(*layers.indices(config.layers))
+                ]
+            )
+
+        return _placed(sharding_of, f"layers/{ours}", (config.layers, *shape[::-1]), part)
+
+    shapes = layer_shapes(config)
+    params: Params = {
+        "embed": outer("embed", EMBED, (config.vocabulary, config.width)),
+        "layers": {ours: stacked(ours, names[ours], shape) for ours, shape in shapes.items()},
+        "norm": outer("norm", NORM, (config.width,)),
+    }
+    if not config.tied:
+        params["head"] = outer("head", HEAD, (config.width, config.vocabulary), turned=True)
+    return config, params
+
+
+def _open(folder: Path) -> tuple[ModelConfig, TensorFolder]:
     config = read_config(folder / "config.json")
-    tensors = _Tensors(folder)
-    return config, assemble(config, tensors.read, folder), load_tokenizer(folder)
+    tensors = TensorFolder(folder)
+    check_tensors(config, tensors.shapes, folder)
+    return config, tensors
 
 
-def read_config(file: Path) -> ModelConfig:
-    """The shape that a `config.json` describes."""
-    try:
-        values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{file}: can't be read as JSON: {error}") from error
-    _refuse_variants(values, file)
-    try:
-        heads = int(values["num_attention_heads"])
-        rope = values.get("rope_parameters") or {}
-        return ModelConfig(
-            vocabulary=int(values["vocab_size"]),
-            width=int(values["hidden_size"]),
-            layers=int(values["num_hidden_layers"]),
-            heads=heads,
-            kv_heads=int(values.get("num_key_value_heads") or heads),
-            head_dim=int(values.get("head_dim") or values["hidden_size"] // heads),
-            ffn=int(values["intermediate_size"]),
-            rope_theta=float(values.get("rope_theta") or rope.get("rope_theta") or 10000.0),
-            eps=float(values["rms_norm_eps"]),
-            tied=bool(values.get("tie_word_embeddings", False)),
-            context=int(values.get("max_position_embeddings", 2048)),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"{file}: no usable value for {error}") from error
+def _placed(
+    sharding_of: ShardingOf, path: str, shape: Shape, part: Callable[[Index], npt.NDArray[Any]]
+) -> jax.Array:
+    """One weight; a slice that several devices hold is read once."""
+    read: dict[tuple[tuple[int, int, int], ...], npt.NDArray[Any]] = {}
+
+    def once(index: Index | None) -> npt.NDArray[Any]:
+        places = index or tuple(slice(None) for _ in shape)
+        key = tuple(place.indices(size) for place, size in zip(places, shape, strict=True))
+        if key not in read:
+            read[key] = part(places)
+        return read[key]
+
+    return jax.make_array_from_callback(shape, sharding_of(path, shape), once)
 
 
-def _refuse_variants(values: dict[str, Any], file: Path) -> None:
-    """ModelError for whatever our decoder would compute differently."""
-    if values.get("model_type") != "llama":
+def _read(
+    tensors: TensorFolder, name: str, index: Index, dtype: npt.DTypeLike, turned: bool
+) -> npt.NDArray[Any]:
+    """A part of a tensor in `dtype`; `index` and the result are of the transpose when `turned`."""
+    part = tensors.read(name, index[::-1] if turned else index)
+    return (part.T if turned else part).astype(dtype)
+
+
+def _check_vocabulary(config: ModelConfig, tokenizer: Tokenizer, folder: Path) -> None:
+    """ModelError when the tokenizer gives ids that the embedding has no row for."""
+    known = tokenizer._backend.get_vocab()
+    outside = {name: i for name, i in known.items() if i >= config.vocabulary}
+    outside = {name: i for name, i in outside.items() if name not in _SHARED_SPECIALS}
+    if outside:
+        name, place = max(outside.items(), key=lambda entry: entry[1])
         raise ModelError(
-            f"{file}: model_type {values.get('model_type')!r} is not supported; use llama"
+            f"{folder}: tokenizer.json has token {place} ({name!r}), config.json a vocabulary of"
+            f" {config.vocabulary}: they are not of the same model; get the model again"
         )
-    if values.get("attention_bias") or values.get("mlp_bias"):
-        raise ModelError(f"{file}: biases are not supported")
-    rope = values.get("rope_scaling") or values.get("rope_parameters") or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind != "default":
-        raise ModelError(f"{file}: rotary scaling {kind!r} is not supported")
-    if values.get("hidden_act", "silu") != "silu":
-        raise ModelError(f"{file}: activation {values['hidden_act']!r} is not supported")
-
-
-class _Tensors:
-    """The tensors of all `*.safetensors` files in a folder, read one at a time."""
-
-    def __init__(self, folder: Path) -> None:
-        self._files = sorted(folder.glob("*.safetensors"))
-        if not self._files:
-            raise ModelError(f"{folder}: no *.safetensors file; give a Hugging Face model folder")
-        self._where: dict[str, Path] = {}
-        for file in self._files:
-            with _open(file) as tensors:
-                self._where |= dict.fromkeys(tensors.keys(), file)
-
-    def read(self, name: str) -> Array:
-        """The tensor in float32; KeyError when no file has it."""
-        # The numpy reader knows no bfloat16; JAX's dtype does.
-        with _open(self._where[name]) as tensors:
-            return np.asarray(tensors.get_tensor(name)).astype(np.float32)
-
-
-def _open(file: Path) -> Any:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        return safe_open(file, framework="flax")
-    except (SafetensorError, OSError) as error:
-        raise ModelError(f"{file}: damaged safetensors file: {error}; fetch it again") from error

@@ -15,14 +15,13 @@ import anyio.to_thread
 from patchgym.agent import Policy
 from patchgym.agent.chat import ChatTokenizer
 from patchgym.trainer.errors import RunError, UserError
-from patchgym.trainer.run_folder import RunFolder, find_run, list_runs, locked
+from patchgym.trainer.run_folder import RunFolder, find_run, list_runs
 
 from .spec import PolicySpec, parse_policy
 from .text_policy import TextAdapter, TextTokenizer, TokenUse
 from .tokenizers import load_chat_tokenizer, model_path
 
 if TYPE_CHECKING:
-    from patchgym.trainer.config import RunConfig
     from patchgym.trainer.model import ModelConfig, Tokenizer
     from patchgym.trainer.model.decoder import Params
 
@@ -101,7 +100,9 @@ async def _open_run(
 ) -> OpenedPolicy:
     folder = await anyio.to_thread.run_sync(_trained_run, spec.where[0], options.runs)
     config = folder.load_config()
-    loaded, version = await anyio.to_thread.run_sync(_load_checkpoint, folder, config)
+    from patchgym.trainer.trained import load_trained
+
+    loaded, version = await anyio.to_thread.run_sync(load_trained, folder, spec.checkpoint)
     name = f"{folder.path.name}-step{version}"
     return await _embed(loaded, version, name, config.model.path, options, stack)
 
@@ -272,21 +273,3 @@ def has_checkpoint(folder: RunFolder) -> bool:
     if not folder.checkpoints.is_dir():
         return False
     return any(entry.name.isdigit() for entry in folder.checkpoints.iterdir())
-
-
-def _load_checkpoint(
-    folder: RunFolder, config: RunConfig
-) -> tuple[tuple[ModelConfig, Params, Tokenizer], int]:
-    """The model with a run's newest weights, and their version. A run under way is left alone."""
-    from patchgym.trainer.checkpoint import CheckpointStore
-    from patchgym.trainer.learner import Learner
-
-    model, params, tokenizer = _load_model(config.model.path)
-    learner = Learner(config.learner, model, params)
-    with locked(folder):  # opening the store removes what a killed process left half written
-        store = CheckpointStore(folder.checkpoints, keep=config.checkpoint.keep)
-        try:
-            store.restore(learner)
-        finally:
-            store.close()
-    return (model, learner.params, tokenizer), learner.step

@@ -12,7 +12,7 @@ PolicyKind = Literal["run", "model", "engine", "vllm", "sglang", "openai"]
 """`run` and `model` are embedded, `engine` is vLLM in this process, the others are servers."""
 
 FORMS = (
-    "run:RUN, model:PATH, vllm:FOLDER, vllm:http://HOST:PORT[,http://...], "
+    "run:RUN[@best|@STEP], model:PATH, vllm:FOLDER, vllm:http://HOST:PORT[,http://...], "
     "sglang:http://HOST:PORT, openai:URL[#MODEL]"
 )
 
@@ -26,6 +26,8 @@ class PolicySpec:
     kind: PolicyKind
     where: tuple[str, ...]
     """A run, a path, or the URLs of the servers; at least one."""
+    checkpoint: str = "latest"
+    """Of a run: `latest`, `best`, or a step."""
     model: str = ""
     """The endpoint's name of the model; empty asks the endpoint."""
 
@@ -46,6 +48,9 @@ def parse_policy(text: str) -> PolicySpec:
     if name not in ("run", "model", "vllm", "sglang", "openai") or not rest:
         raise UserError(f"--policy {text}: no such policy; write one of {FORMS}")
     if name == "run":
+        run, _, which = rest.rpartition("@")
+        if run and (which in ("latest", "best") or which.isdecimal()):
+            return PolicySpec(text=text, kind="run", where=(run,), checkpoint=which)
         return PolicySpec(text=text, kind="run", where=(rest,))
     if name == "model":
         return PolicySpec(text=text, kind="model", where=(rest,))

@@ -3,69 +3,78 @@
 Axes: B turns of a launch, R rows of a bank (B = banks x R), T tokens read in at once, S tokens of
 a bank's window, N steps of a launch; d, H, K, G, D, V as in `model.decoder`.
 
-A bank's cache is one pair (keys, values) of [R, K, S, D] arrays a layer, given to each program
-and taken back from it in place. On CPU this layout, two-dimensional activations and layers that
-are not stacked are what makes decoding fast: a stacked layer or a strided operand is copied
-before each product.
+A bank's cache is one pair a layer, keys [R, K, D, S] and values [R, K, S, D], given to each
+program and taken back from it in place: both products of attention then run along the last axis.
+That, two-dimensional activations, matrices that lie [out, in], and layers that are not stacked are
+what makes decoding fast on CPU: a stacked layer or a strided operand is copied before each product.
 """
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
+from patchgym.trainer.attention.mask import MASKED
 from patchgym.trainer.model.config import ModelConfig
-from patchgym.trainer.model.decoder import (
-    MASKED,
-    Params,
-    head_weight,
-    rms_norm,
+from patchgym.trainer.model.decoder import Params, head_weight
+from patchgym.trainer.model.layers import (
+    Turn,
+    embedded,
+    gated,
+    heads_of,
+    joined,
+    normed,
     rotary_table,
-    rotate,
 )
 
 Weights: TypeAlias = dict[str, Any]
 """Weights laid out for sampling, by `lay_out`."""
 
 Cache: TypeAlias = list[tuple[jax.Array, jax.Array]]
-"""Keys and values of one bank, a pair of [R, K, S, D] a layer."""
+"""Keys [R, K, D, S] and values [R, K, S, D] of one bank, a pair a layer."""
+
+MATRICES = ("query", "key", "value", "output", "gate", "up", "down")
+"""What a layer multiplies by."""
 
 
 @partial(jax.jit, static_argnums=0)
 def lay_out(config: ModelConfig, params: Params) -> Weights:
     """A copy of `params` with one entry a layer.
 
-    Nothing is fused or transposed: products of few rows are as fast without it, the embedding is
-    even faster as a head when it is left as it lies, and the copy takes a seventh of the time.
+    Matrices are turned to [out, in], as the embedding lies already: a product of few rows is a
+    fifth faster so. Nothing is fused: that gains nothing.
     """
     layers = params["layers"]
     # `copy`, since a program that returns its argument as it is shares the buffer.
     laid: Weights = {key: jnp.copy(array) for key, array in params.items() if key != "layers"}
     laid["layers"] = [
-        {name: stacked[i] for name, stacked in layers.items()} for i in range(config.layers)
+        {name: stacked[i].T if name in MATRICES else stacked[i] for name, stacked in layers.items()}
+        for i in range(config.layers)
     ]
     return laid
 
 
 def empty_cache(config: ModelConfig, rows: int, window: int) -> Cache:
     """Zeros for a bank of `rows` turns of up to `window` tokens."""
-    shape = (rows, config.kv_heads, window, config.head_dim)
-    return [(jnp.zeros(shape), jnp.zeros(shape)) for _ in range(config.layers)]
+    keys = (rows, config.kv_heads, config.head_dim, window)
+    values = (rows, config.kv_heads, window, config.head_dim)
+    return [(jnp.zeros(keys), jnp.zeros(values)) for _ in range(config.layers)]
 
 
-@partial(jax.jit, static_argnums=1)
-def _grown(array: jax.Array, window: int) -> jax.Array:
-    """`array` [R, K, S, D] with zeros appended along S."""
-    return jnp.pad(array, ((0, 0), (0, 0), (0, window - array.shape[2]), (0, 0)))
+@partial(jax.jit, static_argnums=(1, 2))
+def _grown(array: jax.Array, axis: int, window: int) -> jax.Array:
+    """`array` with zeros appended along `axis`, up to `window`."""
+    added = [(0, 0)] * array.ndim
+    added[axis] = (0, window - array.shape[axis])
+    return jnp.pad(array, added)
 
 
 def grow(cache: Cache, window: int) -> Cache:
     """The same cache with room for `window` tokens a turn."""
-    return [(_grown(keys, window), _grown(values, window)) for keys, values in cache]
+    return [(_grown(keys, 3, window), _grown(values, 2, window)) for keys, values in cache]
 
 
 @partial(jax.jit, donate_argnums=0)
@@ -74,7 +83,7 @@ def insert(cache: Cache, row: jax.Array, stored: jax.Array) -> Cache:
     place = (row, 0, 0, 0)
     return [
         (
-            jax.lax.dynamic_update_slice(keys, stored[i, 0][None], place),
+            jax.lax.dynamic_update_slice(keys, stored[i, 0].mT[None], place),
             jax.lax.dynamic_update_slice(values, stored[i, 1][None], place),
         )
         for i, (keys, values) in enumerate(cache)
@@ -85,29 +94,45 @@ def insert(cache: Cache, row: jax.Array, stored: jax.Array) -> Cache:
 def extract(cache: Cache, row: jax.Array) -> jax.Array:
     """A copy of one row of a bank, [L, 2, K, S, D]."""
     pick = partial(jax.lax.dynamic_index_in_dim, index=row, axis=0, keepdims=False)
-    return jnp.stack([jnp.stack([pick(keys), pick(values)]) for keys, values in cache])
+    return jnp.stack([jnp.stack([pick(keys).mT, pick(values)]) for keys, values in cache])
 
 
 def _project(
-    config: ModelConfig, layer: Weights, x: jax.Array, turn: tuple[jax.Array, jax.Array]
+    config: ModelConfig, layer: Weights, x: jax.Array, turn: Turn
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Rotated, scaled queries [B, H, D], rotated keys and values [B, K, D] of `x` [B, d]."""
-    h, size = rms_norm(x, layer["attention_norm"], config.eps), config.head_dim
-    q, k, v = ((h @ layer[name]).reshape(len(x), -1, size) for name in ("query", "key", "value"))
-    return rotate(q * (1 / math.sqrt(size)), *turn), rotate(k, *turn), v
+    h = normed(config, x, layer["attention_norm"])
+    products = (h @ layer["query"].T, h @ layer["key"].T, h @ layer["value"].T)
+    return heads_of(config, layer, products, turn)
 
 
-def _mlp(config: ModelConfig, layer: Weights, x: jax.Array) -> jax.Array:
-    """The gated feed-forward block of one layer, residual included; `x` [B, d]."""
-    h = rms_norm(x, layer["mlp_norm"], config.eps)
-    x += (jax.nn.silu(h @ layer["gate"]) * (h @ layer["up"])) @ layer["down"]
+def _rest(config: ModelConfig, layer: Weights, x: jax.Array, mixed: jax.Array) -> jax.Array:
+    """One layer from attention's outputs `mixed` [B, H*D] on, residuals included; `x` [B, d]."""
+    x += joined(config, layer, "attention", mixed @ layer["output"].T)
+    h = normed(config, x, layer["mlp_norm"])
+    inside = gated(config, h @ layer["gate"].T, h @ layer["up"].T)
+    x += joined(config, layer, "mlp", inside @ layer["down"].T)
     return x
 
 
-def _rotation(config: ModelConfig, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Tables [B, 1, D/2] that turn all heads of the tokens at `positions` [B]."""
-    cosine, sine = rotary_table(config, positions)
-    return cosine[:, None], sine[:, None]
+def _turns(config: ModelConfig, positions: jax.Array) -> list[Turn]:
+    """For each layer the rotation of the tokens at `positions` [B]."""
+    whole = rotary_table(config, positions)
+    near = rotary_table(config, positions, local=True) if config.windowed else whole
+    return [near if windowed else whole for windowed in _windowed(config)]
+
+
+def _windowed(config: ModelConfig) -> tuple[bool, ...]:
+    """For each layer whether it sees only a window."""
+    return config.windowed or (False,) * config.layers
+
+
+def _hidden(window: int | None, positions: jax.Array, room: int) -> jax.Array:
+    """Which of `room` places the tokens at `positions` [B] don't see, [B, S]; `window` is the
+    layer's own."""
+    place = jnp.arange(room)[None]
+    hidden = place > positions[:, None]
+    return hidden if window is None else hidden | (place <= positions[:, None] - window)
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=2)
@@ -126,26 +151,26 @@ def prefill(
     """
     length, kv, size = tokens.shape[0], config.kv_heads, config.head_dim
     positions = start + jnp.arange(length, dtype=jnp.int32)
-    turn = _rotation(config, positions)
-    x = weights["embed"][tokens]
+    turns, windowed = _turns(config, positions), _windowed(config)
+    x = embedded(config, weights["embed"], tokens)
     filled: Cache = []
-    for layer, (keys, values) in zip(weights["layers"], cache, strict=True):
-        q, k, v = _project(config, layer, x, turn)
-        place = (row, 0, start, 0)
-        keys = jax.lax.dynamic_update_slice(keys, k.transpose(1, 0, 2)[None], place)
-        values = jax.lax.dynamic_update_slice(values, v.transpose(1, 0, 2)[None], place)
+    for i, (layer, (keys, values)) in enumerate(zip(weights["layers"], cache, strict=True)):
+        q, k, v = _project(config, layer, x, turns[i])
+        keys = jax.lax.dynamic_update_slice(keys, k.transpose(1, 2, 0)[None], (row, 0, 0, start))
+        values = jax.lax.dynamic_update_slice(
+            values, v.transpose(1, 0, 2)[None], (row, 0, start, 0)
+        )
         filled.append((keys, values))
         past_k = jax.lax.dynamic_index_in_dim(keys, row, axis=0, keepdims=False)
         past_v = jax.lax.dynamic_index_in_dim(values, row, axis=0, keepdims=False)
-        window = past_k.shape[1]
-        hidden = jnp.arange(window)[None] > positions[:, None]
+        window = past_k.shape[2]
+        hidden = _hidden(config.window if windowed[i] else None, positions, window)
         q = q.reshape(length, kv, -1, size).transpose(1, 2, 0, 3).reshape(kv, -1, size)
-        scores = jnp.einsum("kqd,ksd->kqs", q, past_k).reshape(kv, -1, length, window)
+        scores = jnp.einsum("kqd,kds->kqs", q, past_k).reshape(kv, -1, length, window)
         mixing = jax.nn.softmax(jnp.where(hidden, MASKED, scores), axis=-1)
         mixed = jnp.einsum("kqs,ksd->kqd", mixing.reshape(kv, -1, window), past_v)
         mixed = mixed.reshape(config.heads, length, size).transpose(1, 0, 2)
-        x += mixed.reshape(length, -1) @ layer["output"]
-        x = _mlp(config, layer, x)
+        x = _rest(config, layer, x, mixed.reshape(length, -1))
     return filled
 
 
@@ -184,21 +209,21 @@ def _advance(
     positions: jax.Array,
 ) -> tuple[list[Cache], jax.Array]:
     """Read one token [B] a turn into the caches; logits [B, V] of the next."""
-    turn = _rotation(config, positions)
+    turns, windowed = _turns(config, positions), _windowed(config)
     by_bank = positions.reshape(len(caches), -1)
-    x = weights["embed"][tokens]
+    x = embedded(config, weights["embed"], tokens)
     advanced: list[Cache] = [[] for _ in caches]
     for i, layer in enumerate(weights["layers"]):
-        q, k, v = _project(config, layer, x, turn)
+        q, k, v = _project(config, layer, x, turns[i])
+        window = config.window if windowed[i] else None
         mixed = []
         for bank, cache in enumerate(caches):
             rows = slice(bank * by_bank.shape[1], (bank + 1) * by_bank.shape[1])
             pair = _write(cache[i], k[rows], v[rows], by_bank[bank])
             advanced[bank].append(pair)
-            mixed.append(_attend(q[rows], *pair, by_bank[bank]))
-        x += jnp.concatenate(mixed) @ layer["output"]
-        x = _mlp(config, layer, x)
-    hidden = rms_norm(x, weights["norm"], config.eps)
+            mixed.append(_attend(q[rows], *pair, by_bank[bank], window))
+        x = _rest(config, layer, x, jnp.concatenate(mixed))
+    hidden = normed(config, x, weights["norm"])
     return advanced, hidden @ head_weight(config, weights)
 
 
@@ -207,18 +232,25 @@ def _write(
 ) -> tuple[jax.Array, jax.Array]:
     """Put one token's keys and values [R, K, D] at `positions` [R] of a bank's layer."""
 
-    def put(row: jax.Array, new: jax.Array, position: jax.Array) -> jax.Array:
+    def put_key(row: jax.Array, new: jax.Array, position: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_update_slice(row, new[:, :, None], (0, 0, position))
+
+    def put_value(row: jax.Array, new: jax.Array, position: jax.Array) -> jax.Array:
         return jax.lax.dynamic_update_slice(row, new[:, None], (0, position, 0))
 
-    return jax.vmap(put)(pair[0], k, positions), jax.vmap(put)(pair[1], v, positions)
+    keys, values = pair
+    return jax.vmap(put_key)(keys, k, positions), jax.vmap(put_value)(values, v, positions)
 
 
-def _attend(q: jax.Array, keys: jax.Array, values: jax.Array, positions: jax.Array) -> jax.Array:
-    """Outputs [R, H*D] of queries [R, H, D] over a bank's layer up to `positions` [R]."""
-    rows, kv, window, size = keys.shape
+def _attend(
+    q: jax.Array, keys: jax.Array, values: jax.Array, positions: jax.Array, window: int | None
+) -> jax.Array:
+    """Outputs [R, H*D] of queries [R, H, D] over a bank's layer up to `positions` [R], and no
+    further back than its `window`."""
+    rows, kv, size, room = keys.shape
     grouped = q.reshape(rows, kv, -1, size)
-    hidden = jnp.arange(window)[None] > positions[:, None]
-    scores = jnp.einsum("rkgd,rksd->rkgs", grouped, keys)
+    hidden = _hidden(window, positions, room)
+    scores = jnp.einsum("rkgd,rkds->rkgs", grouped, keys)
     mixing = jax.nn.softmax(jnp.where(hidden[:, None, None], MASKED, scores), axis=-1)
     return jnp.einsum("rkgs,rksd->rkgd", mixing, values).reshape(rows, -1)
 

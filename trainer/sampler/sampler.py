@@ -154,7 +154,7 @@ class JaxSampler:
         return self._engine, self._thread
 
     def _lay_out(self, params: Params, version: int) -> VersionedWeights:
-        weights = kernels.lay_out(self._model, params)
+        weights = kernels.lay_out(self._model, jax.tree.map(_on_one_device, params))
         for array in jax.tree.leaves(weights):
             array.block_until_ready()
         return VersionedWeights(version, weights)
@@ -187,6 +187,14 @@ class JaxSampler:
 def _shapes(params: Params) -> object:
     """Names, shapes and types of weights, for comparing."""
     return jax.tree.map(lambda array: (array.shape, str(array.dtype)), params)
+
+
+def _on_one_device(array: jax.Array) -> jax.Array:
+    """`array` on this process's first device, where it is split over several."""
+    if isinstance(array, jax.Array) and len(array.sharding.device_set) > 1:
+        whole: jax.Array = jax.device_put(array, jax.local_devices()[0])
+        return whole
+    return array
 
 
 def _loop_caller() -> Callable[[Callable[[], None]], object]:

@@ -130,7 +130,7 @@ def learner_logprobs_of(
     padded = np.zeros((1, length), np.int32)
     padded[0, : len(row)] = row
     positions = jnp.arange(length, dtype=jnp.int32)[None]
-    ends = jnp.full_like(positions, len(row))
+    ends = jnp.maximum(positions + 1, len(row))
     hidden = hidden_states(config, params, jnp.asarray(padded), positions, ends)[0]
     logits = hidden[first : len(row) - 1] @ head_weight(config, params)
     scores = np.asarray(jax.nn.log_softmax(logits / request.temperature, axis=-1))

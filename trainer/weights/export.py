@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patchgym.trainer.model.config import ModelConfig
+from patchgym.trainer.model.hf_describe import describe_config
 from patchgym.trainer.model.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from patchgym.trainer.model.decoder import Params
 
     from .files import Precision
+
+
+SHARD_BYTES = 5_000_000_000
+"""Of one file of weights; larger models are written as several, with an index."""
 
 
 def export_folder(
@@ -22,46 +27,28 @@ def export_folder(
     folder: Path,
     *,
     precision: Precision = "float32",
+    shard_bytes: int = SHARD_BYTES,
 ) -> None:
     """Write config.json, model.safetensors, tokenizer.json, tokenizer_config.json; blocks.
 
-    `folder` is made when missing; files of these names are replaced. `load_folder` reads the same
-    model back, in float32 bit for bit. ValueError when `params` aren't the weights of `config`.
+    Weights of more than `shard_bytes` become several files. `folder` is made when missing; files of
+    these names are replaced, and weights of an earlier export removed. `load_folder` reads the same
+    model back, in float32 bit for bit. ValueError when `params` aren't the weights of `config`, or
+    when its family's files have no words for it.
     """
-    from .files import write_weights
+    from .shards import write_shards
 
-    folder.mkdir(parents=True, exist_ok=True)
-    write_weights(config, params, folder / "model.safetensors", precision=precision)
-    ends = sorted(tokenizer.end_ids, key=lambda token: token != tokenizer.end_of_turn)
-    _write_json(folder / "config.json", _configuration(config, tokenizer, precision))
-    # The ids that end a turn, and no sampling defaults: these would bias the learner.
-    _write_json(folder / "generation_config.json", {"eos_token_id": ends})
-    _write_tokenizer(tokenizer, config, folder)
-
-
-def _configuration(config: ModelConfig, tokenizer: Tokenizer, precision: str) -> dict[str, Any]:
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_act": "silu",
-        "vocab_size": config.vocabulary,
-        "hidden_size": config.width,
-        "num_hidden_layers": config.layers,
-        "num_attention_heads": config.heads,
-        "num_key_value_heads": config.kv_heads,
-        "head_dim": config.head_dim,
-        "intermediate_size": config.ffn,
-        "rms_norm_eps": config.eps,
-        # Both spellings: readers before and after the change of name.
-        "rope_theta": config.rope_theta,
-        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
-        "max_position_embeddings": config.context,
-        "tie_word_embeddings": config.tied,
-        "attention_bias": False,
-        "mlp_bias": False,
+    described = describe_config(config) | {
         "eos_token_id": tokenizer.end_of_turn,
         "dtype": precision,
     }
+    folder.mkdir(parents=True, exist_ok=True)
+    write_shards(config, params, folder, precision=precision, limit=shard_bytes)
+    ends = sorted(tokenizer.end_ids, key=lambda token: token != tokenizer.end_of_turn)
+    _write_json(folder / "config.json", described)
+    # The ids that end a turn, and no sampling defaults: these would bias the learner.
+    _write_json(folder / "generation_config.json", {"eos_token_id": ends})
+    _write_tokenizer(tokenizer, config, folder)
 
 
 def _write_tokenizer(tokenizer: Tokenizer, config: ModelConfig, folder: Path) -> None:

@@ -22,6 +22,7 @@ import anyio.to_thread
 from patchgym.agent.policies.engine import VllmEngine
 from patchgym.agent.policies.errors import PolicyError, WeightPushError
 from patchgym.agent.policies.server import VllmServer
+from patchgym.trainer.telemetry.signals import weights_span
 
 if TYPE_CHECKING:
     from patchgym.trainer.model.config import ModelConfig
@@ -53,7 +54,8 @@ class EngineWeights:
         from .names import hugging_face_shapes, hugging_face_tensors
 
         tensors = hugging_face_tensors(self._config, params)
-        await self._engine.push(tensors, version, shapes=hugging_face_shapes(self._config))
+        with weights_span("load", version):
+            await self._engine.push(tensors, version, shapes=hugging_face_shapes(self._config))
 
 
 class ServerWeights:
@@ -111,7 +113,8 @@ class ServerWeights:
         if newest is not None and version <= newest:
             raise ValueError(f"version {version} is not newer than {newest}")
         file = version_file(self._folder, version)
-        await anyio.to_thread.run_sync(write_weights, self._config, params, file)
+        with weights_span("write", version):
+            await anyio.to_thread.run_sync(write_weights, self._config, params, file)
         failed: dict[str, str] = {}
         async with anyio.create_task_group() as group:
             for server in self._servers:
@@ -130,7 +133,8 @@ class ServerWeights:
 
 async def _push(server: VllmServer, file: Path, version: int, failed: dict[str, str]) -> None:
     try:
-        await server.push(file, version, rewind=True)
+        with weights_span("load", version, server.url):
+            await server.push(file, version, rewind=True)
     except PolicyError as error:
         failed[server.url] = str(error)
 

@@ -6,7 +6,8 @@ lines, each with the run's nonce and a running number:
 
     {"start": id} · {"test": id, "names": other names, "outcome", "message", "seconds"} ·
     {"broken": a file, class or module whose tests could not run, "message"} ·
-    {"seen": rule, "message", "path", "line", "certain"} · {"done": exit status}
+    {"seen": rule, "message", "path", "line", "certain"} ·
+    {"loaded": the repository's files whose modules were loaded} · {"done": exit status}
 """
 
 from __future__ import annotations

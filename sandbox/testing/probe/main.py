@@ -14,11 +14,13 @@ from . import pytest_hooks, sympy_hooks, unittest_hooks
 from .channel import Channel
 from .guard import Guard
 
+LOADED = 20_000  # files that are told
+
 
 def main(request: dict[str, Any], here: str) -> None:
     """Run the tests, tell how it ended, and end the process with the same status."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    words = sys.argv[1:]
+    words, root = sys.argv[1:], os.getcwd() + os.sep
     channel = Channel(request["nonce"])
     guard = Guard(channel.tell, request["nonce"])
     request["nonce"] = ""
@@ -31,10 +33,23 @@ def main(request: dict[str, Any], here: str) -> None:
     sys.path.insert(0, here)
     status = _status(request, channel, guard, words)
     guard.check()
+    channel.tell(loaded=_loaded(root))
     channel.tell(done=status)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)  # threads that a test left behind must not hold the verdict up
+
+
+def _loaded(root: str) -> list[str]:
+    """The files below `root` that modules of this process came from, relative to it."""
+    found = set()
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if isinstance(path, str):
+            path = os.path.abspath(path)
+            if path.startswith(root):
+                found.add(path[len(root) :])
+    return sorted(found)[:LOADED]
 
 
 def _load(kind: str) -> None:

@@ -173,6 +173,15 @@ async def test_no_free_sandbox_is_an_error(local: LocalPool, ground: Any) -> Non
                 await environment.step(ToolCall(name="view", arguments={"path": "."}))
 
 
+async def test_the_way_to_a_sandbox_is_told_stage_by_stage(local: LocalPool, ground: Any) -> None:
+    told: list[str] = []
+    lease = lease_repository(ground.plain, local, timeout=60, on_stage=told.append)
+    async with RepositoryEnvironment(ground.plain, lease) as environment:
+        assert told == [], "no sandbox is taken before one is needed"
+        await environment.step(ToolCall(name="view", arguments={"path": "."}))
+    assert told == ["image", "lease wait", "checkout"]
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -17,7 +17,8 @@ from patchgym.rewards.evaluation import (
     scores_of,
     write_report,
 )
-from patchgym.rewards.evaluation.record import plain, verdict_from
+from patchgym.rewards.evaluation.record import verdict_from
+from patchgym.rewards.plain import plain
 from patchgym.rewards.tampering import TamperFinding
 from patchgym.sandbox import Flake, Outcome
 

@@ -6,18 +6,13 @@ import subprocess
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
-import anyio
-import anyio.to_thread
 import pytest
 
 from patchgym.sandbox import (
-    BuildAccess,
-    ImageStore,
     Linter,
     LintReport,
     Pool,
     Sandbox,
-    ensure_lint_image,
     lint,
     lint_spec,
 )
@@ -25,18 +20,6 @@ from patchgym.sandbox import (
 WAIT = 120.0
 """Seconds that tests grant a lease or a linter: a busy machine is no failure."""
 Files = Mapping[str, str | bytes | None]
-
-
-@pytest.fixture(scope="session")
-def lint_image(docker_image: str) -> str:
-    """Tag of the image with the linters, built when it is missing."""
-
-    async def build() -> str:
-        access = await anyio.to_thread.run_sync(BuildAccess.of_this_machine)
-        async with ImageStore(access=access) as store:
-            return await ensure_lint_image(store)
-
-    return anyio.run(build)
 
 
 @pytest.fixture

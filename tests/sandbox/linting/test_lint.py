@@ -52,7 +52,7 @@ async def test_each_linter_finds_what_is_new_and_not_what_was_there(bench: Bench
     assert report.complete and report.fixed == () and report.formatting == ()
     assert report.files == ("a.py",)
     assert {name: version.split(".")[0] for name, version in report.versions.items()} == {
-        "ruff": "0", "ruff-format": "0", "bandit": "1", "semgrep": "1",
+        "ruff": "0", "ruff-format": "0", "bandit": "1", "semgrep": "1", "detect-secrets": "1",
     }  # fmt: skip
     assert report.seconds.keys() == report.versions.keys() and min(report.seconds.values()) > 0
     (semgrep,) = [each for each in report.new if each.tool == "semgrep"]
@@ -367,7 +367,7 @@ async def test_what_took_semgrep_too_long_is_skipped(bench: Bench) -> None:
 
 
 async def test_nothing_to_lint_and_mistakes_of_the_caller(bench: Bench) -> None:
-    report = await bench.lint({"a.txt": "x\n"}, {"a.txt": "y\n"}, *default_linters())
+    report = await bench.lint({"a.png": "x\n"}, {"a.png": "y\n"}, *default_linters())
     assert report == LintReport()
     with pytest.raises(SandboxUsageError, match="plain names of their own"):
         await lint(bench.sandbox, [Ruff(), Ruff()], timeout=WAIT)
@@ -400,6 +400,8 @@ async def test_a_plain_image_has_no_linters(docker_image: str, tmp_path: Path) -
     async with Pool(SandboxSpec(image=docker_image), size=1) as pool:
         async with pool.lease(timeout=WAIT) as sandbox:
             report = await Bench(sandbox, tmp_path).lint({}, {"a.py": EVAL}, *default_linters())
-    assert {each.tool for each in report.skipped} == {"ruff", "ruff-format", "bandit", "semgrep"}
+    assert {each.tool for each in report.skipped} == {
+        "ruff", "ruff-format", "bandit", "semgrep", "detect-secrets",
+    }  # fmt: skip
     assert all("not in the image" in each.reason for each in report.skipped)
     assert report.new == () and report.versions == {}

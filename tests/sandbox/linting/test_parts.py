@@ -24,8 +24,8 @@ from patchgym.sandbox import (
 )
 from patchgym.sandbox.linting.changes import ChangedFile, Hunk
 from patchgym.sandbox.linting.matching import compare, touched_edits
-from patchgym.sandbox.linting.ruff import read_edits
 from patchgym.sandbox.linting.trees import disarmed, near, trees
+from patchgym.sandbox.linting.unified import read_edits
 
 FINDING = Finding(
     tool="ruff", rule="S102", path="a.py", line=3, end_line=3, message="exec", severity="warning"

@@ -108,6 +108,7 @@ async def test_outcomes_and_messages(sandbox: Sandbox) -> None:
     expected = {name.rpartition("::")[2]: what for name, what in names.items()}
     assert outcome(report) == expected | {"test_a": "not_run"}
     assert report.consistent and report.exit_code == 1 and not report.timed_out
+    assert report.loaded == frozenset({"calc.py", "test_x.py"})
     message = {test.rpartition("::")[2]: text for test, text in report.messages.items()}
     assert message["test_wrong"] == "assert add(2, 3) == 5\ngot -1"
     assert message["test_other"].splitlines()[1].startswith("must be above")
@@ -131,6 +132,7 @@ async def test_a_run_that_takes_too_long(sandbox: Sandbox) -> None:
     report = await run(sandbox, {"test_x.py": text}, "test_a", "test_b", "test_c", timeout=5)
     assert outcome(report) == {"test_a": "passed", "test_b": "timeout", "test_c": "not_run"}
     assert report.timed_out and not report.consistent and report.exit_code is None
+    assert report.loaded is None
     limited = await run(sandbox, {}, "test_a", "test_b", "test_c", per_test_timeout=0.2)
     assert outcome(limited) == {"test_a": "passed", "test_b": "timeout", "test_c": "passed"}
     assert limited.consistent and not limited.timed_out

@@ -81,6 +81,7 @@ async def test_unittest_outcomes(sandbox: Sandbox) -> None:
     assert dict(report.outcomes) == dict(zip(NAMES, OUTCOMES, strict=True))
     assert report.consistent
     assert report.evidence == "report"
+    assert report.loaded == frozenset({"test_unit.py"})
     assert "1 + 1, 3" in report.messages["test_unit.Numbers.test_bad"]
     assert report.suspicions == ()
 

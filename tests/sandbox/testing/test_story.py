@@ -30,6 +30,13 @@ def test_a_whole_story_is_believed() -> None:
     assert (told.problem, told.tests["a"].outcome, told.tests["a"].seconds) == ("", "passed", 0.1)
 
 
+def test_the_files_that_were_loaded_are_known_only_when_they_are_told() -> None:
+    told = read(lines(PASSED, {"loaded": ["src/a.py", "b.py"]}, {"done": 0}))
+    assert (told.problem, told.loaded) == ("", frozenset({"src/a.py", "b.py"}))
+    assert read(lines(PASSED, {"done": 0})).loaded is None
+    assert read(lines(PASSED, {"loaded": 3}, {"done": 0})).loaded is None
+
+
 @pytest.mark.parametrize(
     ("data", "exit_code", "problem"),
     [

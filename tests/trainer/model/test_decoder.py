@@ -20,6 +20,7 @@ from patchgym.trainer.model.decoder import (
     init_params,
     params_of,
 )
+from patchgym.trainer.model.execution import Execution
 
 TOKENS = np.random.default_rng(0).integers(0, TINY.vocabulary, 24)
 
@@ -89,18 +90,43 @@ def test_branches_of_a_prefix_tree_see_the_trunk_and_not_each_other() -> None:
     assert np.abs(tree[16:] - two[8:]).max() < 1e-5
 
 
-def test_remat_changes_memory_and_not_gradients() -> None:
-    params = init_params(TINY, 1)
-    row = jnp.asarray([TOKENS], jnp.int32)
-    place = jnp.arange(24, dtype=jnp.int32)[None]
+def test_what_is_kept_for_the_backward_pass_does_not_change_gradients() -> None:
+    want, most = _gradient(Execution())
+    sizes = [most]
+    for keep in ("attention", "inputs", "host"):
+        got, size = _gradient(Execution(keep=keep))
+        for a, b in zip(jax.tree.leaves(want), jax.tree.leaves(got), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+        sizes.append(size)
+    assert sizes[0] > sizes[1] > sizes[2]
 
-    def loss(params: Params, remat: bool) -> jax.Array:
-        hidden = hidden_states(TINY, params, row, place, jnp.full_like(place, 24), remat=remat)
-        return jnp.sum(hidden**3)
 
-    plain, again = (jax.grad(loss)(params, remat) for remat in (False, True))
-    for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(again), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+def test_in_bfloat16_gradients_are_float32_and_near() -> None:
+    want, _ = _gradient(Execution())
+    got, _ = _gradient(Execution(compute="bfloat16"))
+    for a, b in zip(jax.tree.leaves(want), jax.tree.leaves(got), strict=True):
+        assert b.dtype == jnp.float32
+        assert 0 < np.linalg.norm(a - b) < 0.1 * np.linalg.norm(a)
+
+
+DEEP = dataclasses.replace(TINY, layers=12, ffn=192)
+
+
+def _gradient(execution: Execution) -> tuple[Params, int]:
+    """Of the mean of a row's cubed states; and the bytes that its program needs."""
+    params = init_params(DEEP, 1)
+    place = jnp.arange(192, dtype=jnp.int32)[None]
+    ends = jnp.full_like(place, 192)
+
+    def loss(params: Params) -> jax.Array:
+        hidden = hidden_states(DEEP, params, place, place, ends, execution=execution)
+        return jnp.mean(hidden.astype(jnp.float32) ** 3)
+
+    program = jax.jit(jax.grad(loss)).lower(params).compile()
+    gradient: Params = program(params)
+    analysis = program.memory_analysis()
+    assert analysis is not None
+    return gradient, analysis.temp_size_in_bytes
 
 
 def test_the_module_and_the_plain_dict_are_the_same_model() -> None:

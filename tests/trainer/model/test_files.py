@@ -1,4 +1,4 @@
-"""Models are read as they were written, and damaged files are named in one line."""
+"""Folders and files are read as they were written, and damaged ones are named in one line."""
 
 from __future__ import annotations
 
@@ -14,22 +14,19 @@ from safetensors.numpy import save_file
 from tiny_model import TINY, byte_tokenizer, full_forward
 
 from patchgym.trainer.model import ModelConfig, ModelError, load_model
-from patchgym.trainer.model.assemble import LAYER_TENSORS
 from patchgym.trainer.model.decoder import Params, init_params
+from patchgym.trainer.model.layout import EMBED, HEAD, NORM, layer_tensors, tensor_name
 
 
 def _tensors(config: ModelConfig, params: Params) -> dict[str, npt.NDArray[np.float32]]:
     """`params` under Hugging Face's names and in its layout."""
-    tensors = {
-        "model.embed_tokens.weight": np.asarray(params["embed"]),
-        "model.norm.weight": np.asarray(params["norm"]),
-    }
-    for ours, theirs in LAYER_TENSORS.items():
+    tensors = {EMBED: np.asarray(params["embed"]), NORM: np.asarray(params["norm"])}
+    for ours, theirs in layer_tensors(config).items():
         for i in range(config.layers):
             array = np.asarray(params["layers"][ours][i])
-            tensors[f"model.layers.{i}.{theirs}.weight"] = np.ascontiguousarray(array.T)
+            tensors[tensor_name(i, theirs)] = np.ascontiguousarray(array.T)
     if not config.tied:
-        tensors["lm_head.weight"] = np.ascontiguousarray(np.asarray(params["head"]).T)
+        tensors[HEAD] = np.ascontiguousarray(np.asarray(params["head"]).T)
     return tensors
 
 
@@ -76,12 +73,22 @@ def test_a_folder_comes_back(tmp_path: Path, tied: bool) -> None:
     ("change", "said"),
     [
         ({"model_type": "gpt2"}, "model_type 'gpt2' is not supported"),
-        ({"attention_bias": True}, "biases are not supported"),
-        ({"rope_scaling": {"rope_type": "llama3"}}, "rotary scaling 'llama3' is not supported"),
+        ({"model_type": "gemma3"}, "'gemma3' is not supported .* image tower"),
+        ({"model_type": "qwen2"}, "layers.0.self_attn.q_proj.bias is missing"),
+        ({"attention_bias": True}, "attention_bias=true is not supported"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config=.* is not supported"),
+        ({"rope_scaling": {"rope_type": "longrope"}}, "rotary scaling 'longrope' is not supported"),
+        ({"rope_scaling": {"type": "yarn", "factor": 2, "mscale": 1}}, "'yarn' with mscale"),
+        ({"rope_scaling": {"rope_type": "llama3"}}, "'llama3' has no factor"),
+        ({"rope_parameters": {"rope_theta": 5.0}}, "rope_theta is given twice and differs"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5 is not supported"),
         ({"hidden_act": "gelu"}, "activation 'gelu' is not supported"),
         ({"hidden_size": 64}, "has shape"),
         ({"num_hidden_layers": 9}, "model.layers.2.input_layernorm.weight is missing"),
-        ({"vocab_size": None}, "no usable value"),
+        ({"num_hidden_layers": 1}, "model.layers.1.* is unknown to a llama"),
+        ({"vocab_size": None}, "no usable value for vocab_size"),
+        ({"vocab_size": "260"}, "no usable value for vocab_size"),
+        ({"vocab_size": 300}, "so 260 tokens, its configuration says a vocabulary of 300"),
     ],
 )
 def test_a_folder_that_does_not_fit_is_refused(
@@ -96,6 +103,15 @@ def test_a_folder_that_does_not_fit_is_refused(
     assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_a_tokenizer_of_another_model_is_named(tmp_path: Path) -> None:
+    small = dataclasses.replace(TINY, vocabulary=259)
+    _write_folder(tmp_path / "model", small, init_params(small, 3))
+    with pytest.raises(
+        ModelError, match=r"has token 259 \('in'\), config.json a vocabulary of 259"
+    ):
+        load_model(tmp_path / "model")
+
+
 def test_a_damaged_safetensors_file_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     _write_folder(folder, TINY, init_params(TINY, 3))
@@ -108,102 +124,3 @@ def test_a_damaged_safetensors_file_is_named(tmp_path: Path) -> None:
 def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"missing\.gguf: no such model"):
         load_model(tmp_path / "missing.gguf")
-
-
-def test_what_is_no_gguf_is_named(tmp_path: Path) -> None:
-    (tmp_path / "page.gguf").write_text("<html>not found</html>")
-    with pytest.raises(ModelError, match=r"page\.gguf: not a GGUF file; delete it"):
-        load_model(tmp_path / "page.gguf")
-
-
-def _write_gguf(path: Path, architecture: str = "llama") -> Params:
-    """A GGUF as llama.cpp's converter writes it; returns the weights in it."""
-    import gguf
-
-    params, tokenizer = init_params(TINY, 3), byte_tokenizer()
-    writer = gguf.GGUFWriter(str(path), architecture)
-    writer.add_context_length(TINY.context)
-    writer.add_embedding_length(TINY.width)
-    writer.add_block_count(TINY.layers)
-    writer.add_feed_forward_length(TINY.ffn)
-    writer.add_head_count(TINY.heads)
-    writer.add_head_count_kv(TINY.kv_heads)
-    writer.add_rope_dimension_count(TINY.head_dim)
-    writer.add_rope_freq_base(TINY.rope_theta)
-    writer.add_layer_norm_rms_eps(TINY.eps)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
-    spellings = [tokenizer._backend.id_to_token(i) for i in range(TINY.vocabulary)]
-    writer.add_token_list([spelling or "" for spelling in spellings])
-    writer.add_token_types([3] * 3 + [1] * 257)
-    writer.add_token_merges(["i n"])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_chat_template("{{ messages[0]['content'] }}")
-    names = {
-        "model.embed_tokens.weight": "token_embd.weight",
-        "model.norm.weight": "output_norm.weight",
-    }
-    parts = {
-        "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
-        "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
-        "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate",
-        "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
-    }  # fmt: skip
-    for name, array in _tensors(TINY, params).items():
-        if name in names:
-            writer.add_tensor(names[name], array)
-            continue
-        _, _, layer, part = name.removesuffix(".weight").split(".", 3)
-        heads = {"attn_q": TINY.heads, "attn_k": TINY.kv_heads}.get(parts[part])
-        if heads:  # llama.cpp puts the rows of a head's two halves alternately
-            halves = array.reshape(heads, 2, -1, TINY.width)
-            array = np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(array.shape)
-        writer.add_tensor(f"blk.{layer}.{parts[part]}.weight", array)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return params
-
-
-def test_a_gguf_comes_back(tmp_path: Path) -> None:
-    path = tmp_path / "tiny.gguf"
-    params = _write_gguf(path)
-    config, read, tokenizer = load_model(path)
-    assert config == TINY
-    jax.tree.map(np.testing.assert_array_equal, read, params)
-    assert tokenizer.decode(tokenizer.encode("héllo")) == "héllo"
-    assert tokenizer.end_ids == {0, 2}
-
-
-def test_another_architecture_is_named(tmp_path: Path) -> None:
-    _write_gguf(tmp_path / "odd.gguf", architecture="mamba")
-    with pytest.raises(ModelError, match=r"odd\.gguf: architecture 'mamba' is not supported"):
-        load_model(tmp_path / "odd.gguf")
-
-
-@pytest.mark.parametrize("kept", [0.02, 0.3, 0.6, 0.95, 0.999])
-def test_a_truncated_gguf_is_named_in_one_line(tmp_path: Path, kept: float) -> None:
-    path = tmp_path / "cut.gguf"
-    _write_gguf(path)
-    data = path.read_bytes()
-    path.write_bytes(data[: int(len(data) * kept)])
-    with pytest.raises(ModelError, match=r"cut\.gguf: .*fetch the model again") as caught:
-        load_model(path)
-    assert "\n" not in str(caught.value)
-
-
-def test_flipped_bytes_are_an_error_or_a_model_but_never_a_crash(tmp_path: Path) -> None:
-    path = tmp_path / "bent.gguf"
-    _write_gguf(path)
-    data = path.read_bytes()
-    random = np.random.default_rng(0)
-    for place in random.integers(4, 8000, 60):
-        bent = bytearray(data)
-        bent[place] ^= 1 << int(random.integers(8))
-        path.write_bytes(bytes(bent))
-        try:
-            load_model(path)
-        except ModelError as error:
-            assert str(path) in str(error)

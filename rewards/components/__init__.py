@@ -1,0 +1,1 @@
+"""The components that come with patchgym; `registry.BUILT_IN` names them."""

@@ -1,0 +1,1 @@
+"""Runs in a browser: what `patchgym runs serve` serves."""
