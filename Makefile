@@ -4,7 +4,7 @@ PYTHON_BIN := .venv/bin
 ARGS ?=
 CASE ?=
 
-.PHONY: quickstart test check format setup vllm aot chaos bench-sandbox bench-sampler bench-learner bench-ledger bench-dashboard bench-trajectories bench-attention bench-install bench-linting bench-mining bench-injection bench-tampering bench-telemetry bench-evaluate bench-rollout bench-rewards bench-idle bench-quickstart
+.PHONY: quickstart test check format setup vllm aot chaos bench-sandbox bench-sampler bench-learner bench-ledger bench-ray bench-dashboard bench-trajectories bench-attention bench-install bench-linting bench-mining bench-injection bench-tampering bench-telemetry bench-evaluate bench-rollout bench-rewards bench-idle bench-quickstart bench-scale
 
 quickstart: setup  ## Train the pretrained model on the bundled repair tasks
 	$(PYTHON_BIN)/patchgym train --config examples/quickstart.toml $(ARGS)
@@ -35,7 +35,7 @@ aot: setup  ## The learner's step compiled for TPUs, without one (0.5 GB); CASE=
 	@scripts/aot.sh
 	.venv-aot/bin/python benchmarks/aot.py $(CASE) $(ARGS)
 
-bench-sandbox bench-sampler bench-ledger bench-dashboard bench-trajectories bench-attention bench-install bench-linting bench-mining bench-injection bench-tampering bench-telemetry: bench-%: setup
+bench-sandbox bench-sampler bench-ledger bench-ray bench-dashboard bench-trajectories bench-attention bench-install bench-linting bench-mining bench-injection bench-tampering bench-telemetry: bench-%: setup
 	$(PYTHON_BIN)/python benchmarks/bench_$*.py $(ARGS)
 
 bench-evaluate: setup  ## Against swebench itself; ARGS must name --tasks and --mirror
@@ -55,3 +55,6 @@ bench-idle: setup  ## Injected causes of waits beside the account of them, in vi
 
 bench-quickstart: setup  ## Three seeds of the quickstart: up to an hour on two cores
 	$(PYTHON_BIN)/python benchmarks/bench_quickstart.py $(ARGS)
+
+bench-scale: setup  ## A cluster on paper; ARGS="--measure --write" beside real runs here: half a quiet hour
+	$(PYTHON_BIN)/python benchmarks/scale.py $(ARGS)

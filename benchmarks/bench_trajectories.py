@@ -82,10 +82,6 @@ def main() -> None:
     print(f"RESULT {json.dumps(result)}")
 
 
-def _written(folder: Path, kind: str) -> Path | None:
-    return folder if "goes on" in kind else None
-
-
 def addresses(folder: Path, groups: Sequence[str]) -> dict[str, list[str]]:
     """What is asked for, by kind; round and round where a kind has several."""
     rollouts = [f"{group}-m{member}" for group in groups for member in range(8)]

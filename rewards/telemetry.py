@@ -9,12 +9,13 @@ Only the API is used. Where no SDK is set up, all of this comes to nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from opentelemetry import metrics, trace
 from opentelemetry.metrics import Histogram
 from opentelemetry.trace import Span
+from opentelemetry.util.types import AttributeValue
+
+from patchgym.sandbox.current_span import CurrentSpan
 
 from .base import Reward, Score
 
@@ -38,67 +39,65 @@ _component = _seconds(
 )
 
 
-class ScoringSpan:
+class ScoringSpan(CurrentSpan):
     """A rollout being scored."""
 
-    __slots__ = ("_span",)
-
-    def __init__(self, span: Span) -> None:
-        self._span = span
+    __slots__ = ()
 
     def ended(self, reward: Reward) -> None:
         """What came of it."""
         known = "unknown" if reward.total is None else "known"
         _reward.record(reward.seconds, {"patchgym.reward.status": known})
-        span = self._span
+        span = self.span
         if not span.is_recording():
             return
-        span.set_attribute("patchgym.reward.status", known)
-        span.set_attribute("patchgym.verdict.status", reward.verdict.status)
+        about: dict[str, AttributeValue] = {
+            "patchgym.reward.status": known,
+            "patchgym.verdict.status": reward.verdict.status,
+        }
         if reward.total is not None:
-            span.set_attribute("patchgym.reward.total", reward.total)
+            about["patchgym.reward.total"] = reward.total
         else:
             span.set_status(trace.StatusCode.ERROR, reward.verdict.detail)
+        span.set_attributes(about)
 
 
-@contextmanager
-def scoring(parent: Span | None, rollout_id: str, waited: float) -> Iterator[ScoringSpan]:
+def scoring(parent: Span | None, rollout_id: str, waited: float) -> ScoringSpan:
     """A worker scores a rollout that waited `waited` seconds for it; part of the rollout's trace.
 
     A worker is another task than the rollout, so that the span must be handed over.
     """
     _queue.record(waited)
     context = None if parent is None else trace.set_span_in_context(parent)
-    with _tracer.start_as_current_span("scoring", context) as span:
-        if span.is_recording():
-            span.set_attribute("patchgym.rollout.id", rollout_id)
-            span.set_attribute("patchgym.reward.queue_seconds", waited)
-        yield ScoringSpan(span)
+    about: dict[str, str | float] = {
+        "patchgym.rollout.id": rollout_id,
+        "patchgym.reward.queue_seconds": waited,
+    }
+    return ScoringSpan(_tracer.start_span("scoring", context, attributes=about))
 
 
-class ComponentSpan:
+class ComponentSpan(CurrentSpan):
     """A component under way."""
 
-    __slots__ = ("_name", "_span", "_started")
+    __slots__ = ("_name", "_started")
 
     def __init__(self, span: Span, name: str) -> None:
-        self._span, self._name, self._started = span, name, time.perf_counter()
+        super().__init__(span)
+        self._name, self._started = name, time.perf_counter()
 
     def ended(self, score: Score) -> None:
         """Its score."""
         labels = {"patchgym.component": self._name, "patchgym.score.status": score.status}
         _component.record(time.perf_counter() - self._started, labels)
-        span = self._span
-        if span.is_recording():
-            span.set_attributes(labels)
-            if score.value is not None:
-                span.set_attribute("patchgym.score.value", score.value)
-            if score.status == "unknown":
-                span.set_status(trace.StatusCode.ERROR, score.detail)
+        span = self.span
+        if not span.is_recording():
+            return
+        if score.status == "unknown":
+            span.set_status(trace.StatusCode.ERROR, score.detail)
+        value = {} if score.value is None else {"patchgym.score.value": score.value}
+        span.set_attributes({**labels, **value})
 
 
-@contextmanager
-def component(name: str) -> Iterator[ComponentSpan]:
+def component(name: str) -> ComponentSpan:
     """A component whose gate is open, with what it needs: a verdict, linters."""
-    with _tracer.start_as_current_span(f"component {name}") as span:
-        yield ComponentSpan(span, name)
+    return ComponentSpan(_tracer.start_span(f"component {name}"), name)

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Protocol
 
 import anyio.to_thread
+from anyio.abc import ByteStream
 
 from . import telemetry
 from .checkout import snapshot
 from .errors import SandboxUsageError
+from .link import Link
 from .patch import AppliedPatch, apply_patch, worktree_diff
 from .process import Process
 from .protocol import ANSWER_LIMIT, PIECE, Frame, result_of, run_fields
@@ -85,17 +87,21 @@ class Sandbox:
         *,
         image: str,
         commit: Callable[[], Awaitable[str]],
+        base: str | None = None,
     ) -> None:
-        """`image` is what it started from, `commit` makes an image of its own layer."""
+        """`image` is what it started from, `commit` makes an image of its own layer, `base` is the
+        commit that is checked out in it already."""
         self.name = name
         """The container's."""
         self.spec = spec
         self._connection = connection
-        self._image = image
-        self._commit = commit
+        self.image = image
+        """What it started from."""
+        self.commit = commit
+        """Makes an image of its own layer."""
         self._fresh = True
         self._ended = False
-        self._base: str | None = None
+        self._base = base
 
     @property
     def lost(self) -> str | None:
@@ -124,7 +130,7 @@ class Sandbox:
         fields = self._command(
             command, timeout, cwd, environment, user, stdin, output_limit, report=report
         )
-        with telemetry.command(self.name, self._image) as told:
+        with telemetry.command(self.name, self.image) as told:
             result = result_of(await self._connection.command(fields, timeout + ANSWER_LIMIT))
             told.ended(result)
         return result
@@ -241,14 +247,14 @@ class Sandbox:
         """
         self._use()
         if self.spec.writable_root:
-            image = await self._commit()
+            image = await self.commit()
             return SandboxSnapshot(image=image, commit=self._base, digest=image)
         folders = [(folder, await self._archive(folder)) for folder in self.spec.disks]
-        digest = hashlib.sha256(self._image.encode())
+        digest = hashlib.sha256(self.image.encode())
         for folder, tar in folders:
             digest.update(folder.encode() + hashlib.sha256(tar).digest())
         return SandboxSnapshot(
-            image=self._image, folders=tuple(folders), commit=self._base, digest=digest.hexdigest()
+            image=self.image, folders=tuple(folders), commit=self._base, digest=digest.hexdigest()
         )
 
     async def restore(self, snapshot: SandboxSnapshot) -> None:
@@ -260,6 +266,17 @@ class Sandbox:
     def is_connected(self) -> bool:
         """Whether the container seems to be there, as far as can be told without a request."""
         return self._connection.is_connected()
+
+    def hand_over(self) -> tuple[ByteStream, bytes, bool]:
+        """The supervisor's stream, what came of it and was not read yet, and whether it is plain
+        (not Docker's), for another `Link` to go on with; this sandbox then only holds the lease.
+
+        Raises SandboxUsageError for a sandbox without a supervisor.
+        """
+        self._use()
+        if not isinstance(self._connection, Link):
+            raise SandboxUsageError("its image has no supervisor: it can't be used from afar")
+        return self._connection.hand_over()
 
     def end(self) -> None:
         """The lease is over: refuse whatever is asked from now on."""

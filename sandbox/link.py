@@ -164,6 +164,13 @@ class Link:
         self.lose("it was closed")
         await anyio.aclose_forcefully(self._stream)
 
+    def hand_over(self) -> tuple[anyio.abc.ByteStream, bytes, bool]:
+        """The stream, what was read of it and not used, and whether it is plain, for another link
+        to go on with. Nothing may be under way here, now or later; closing still hangs up."""
+        if self._exchanges.keys() != {0} or self._reading:
+            raise SandboxUsageError(f"{self.name} is in use: it can't be handed over")
+        return self._stream, self._incoming.rest(), self._incoming.plain
+
     def is_connected(self) -> bool:
         """Whether the stream is open, as far as can be told without a request."""
         raw = self._stream.extra(anyio.abc.SocketAttribute.raw_socket, None)
@@ -204,9 +211,9 @@ class Link:
         self._reading = True
         try:
             self._incoming.feed(await self._stream.receive(1 << 20))
-        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError) as end:
             complaint = self._incoming.complaint.decode("utf-8", "replace").strip()
-            last = complaint.splitlines()[-1:] or ["no message"]
+            last = complaint.splitlines()[-1:] or [str(end) or "no message"]
             raise self.lose(f"its container ended ({last[0]})") from None
         finally:
             self._reading = False

@@ -78,6 +78,10 @@ class StreamSplitter:
             del self._raw[: 8 + size]
             yield stream, piece
 
+    def rest(self) -> bytes:
+        """The bytes that were fed and are no whole piece yet."""
+        return bytes(self._raw)
+
 
 class Demultiplexer:
     """Docker's attach stream to frames: stdout carries frames, stderr a crash message.
@@ -86,7 +90,7 @@ class Demultiplexer:
     """
 
     def __init__(self, *, plain: bool = False) -> None:
-        self._plain = plain
+        self.plain = plain
         self._splitter = StreamSplitter()
         self._out = bytearray()
         self.complaint = b""
@@ -94,7 +98,7 @@ class Demultiplexer:
 
     def feed(self, data: bytes) -> None:
         """Take bytes off the wire."""
-        if self._plain:
+        if self.plain:
             self._out += data
             return
         for stream, piece in self._splitter.feed(data):
@@ -102,6 +106,14 @@ class Demultiplexer:
                 self.complaint = (self.complaint + piece)[-2000:]
             else:
                 self._out += piece
+
+    def rest(self) -> bytes:
+        """The bytes that were fed and are no whole frame yet, as they would be fed again."""
+        out = bytes(self._out)
+        if self.plain:
+            return out
+        header = struct.pack(">BxxxI", 1, len(out)) if out else b""
+        return header + out + self._splitter.rest()
 
     def next(self) -> Frame | None:
         """The next whole frame, or None when more bytes are needed."""

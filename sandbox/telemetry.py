@@ -15,8 +15,9 @@ from weakref import WeakSet
 from opentelemetry import metrics, trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Histogram, Observation
-from opentelemetry.trace import Span
+from opentelemetry.util.types import AttributeValue
 
+from .current_span import CurrentSpan, TimedSpan
 from .errors import SandboxError
 
 if TYPE_CHECKING:
@@ -96,12 +97,10 @@ def failed(error: BaseException) -> None:
     _failures.add(1, {"error.type": type(error).__qualname__})
 
 
-@contextmanager
-def lease_wait(image: str, borrower: str) -> Iterator[None]:
+def lease_wait(image: str, borrower: str) -> CurrentSpan:
     """A caller waits for a sandbox."""
-    with _timed("lease wait", _lease_wait, {"container.image.name": image}) as span:
-        span.set_attribute("patchgym.lease.borrower", borrower)
-        yield
+    about = {"container.image.name": image, "patchgym.lease.borrower": borrower}
+    return _timed("lease wait", _lease_wait, about)
 
 
 @contextmanager
@@ -111,15 +110,12 @@ def lease_held(name: str, image: str, borrower: str) -> Iterator[None]:
     It is not the current span: a lease is taken in one tool call and lasts over others.
     """
     started = time.perf_counter()
-    span = _tracer.start_span("lease")
-    if span.is_recording():
-        span.set_attributes(
-            {
-                "container.name": name,
-                "container.image.name": image,
-                "patchgym.lease.borrower": borrower,
-            }
-        )
+    about = {
+        "container.name": name,
+        "container.image.name": image,
+        "patchgym.lease.borrower": borrower,
+    }
+    span = _tracer.start_span("lease", attributes=about)
     try:
         yield
     finally:
@@ -127,64 +123,63 @@ def lease_held(name: str, image: str, borrower: str) -> Iterator[None]:
         _lease_duration.record(time.perf_counter() - started)
 
 
-class CommandSpan:
+class _Work(TimedSpan):
+    """Work in or for a sandbox."""
+
+    __slots__ = ()
+
+    def failure(self, error: Exception) -> str:
+        """Its type; failures of the infrastructure are counted."""
+        if isinstance(error, SandboxError):
+            failed(error)
+        return super().failure(error)
+
+
+class CommandSpan(_Work):
     """A command under way."""
 
-    __slots__ = ("_span",)
-
-    def __init__(self, span: Span) -> None:
-        self._span = span
+    __slots__ = ()
 
     def ended(self, result: CommandResult) -> None:
         """What came of it."""
-        span = self._span
+        span = self.span
         if not span.is_recording():
             return
+        about: dict[str, AttributeValue] = {"patchgym.command.cpu_seconds": result.cpu_seconds}
         if result.exit_code is not None:
-            span.set_attribute("process.exit.code", result.exit_code)
-        span.set_attribute("patchgym.command.cpu_seconds", result.cpu_seconds)
+            about["process.exit.code"] = result.exit_code
         if result.limits_hit:
-            span.set_attribute("patchgym.command.limits_hit", list(result.limits_hit))
+            about["patchgym.command.limits_hit"] = list(result.limits_hit)
+        span.set_attributes(about)
 
 
-@contextmanager
-def command(name: str, image: str) -> Iterator[CommandSpan]:
+def command(name: str, image: str) -> CommandSpan:
     """A command in the sandbox `name`."""
     about = {"container.name": name, "container.image.name": image}
-    with _timed("command", _command, about) as span:
-        yield CommandSpan(span)
+    return CommandSpan(_tracer.start_span("command", attributes=about), _command, {})
 
 
-@contextmanager
-def checkout(name: str, commit: str) -> Iterator[None]:
+def checkout(name: str, commit: str) -> CurrentSpan:
     """A commit on its way into the sandbox `name`."""
     about = {"container.name": name, "vcs.ref.head.revision": commit}
-    with _timed("checkout", _checkout, about):
-        yield
+    return _timed("checkout", _checkout, about)
 
 
-@contextmanager
-def prepare(slot: int, image: str) -> Iterator[None]:
+def prepare(slot: int, image: str) -> CurrentSpan:
     """A slot's next sandbox is made, on behalf of nobody in particular."""
     about: dict[str, str | int] = {"container.image.name": image, "patchgym.slot": slot}
-    with _timed("prepare sandbox", _prepare, about, Context()):
-        yield
+    return _timed("prepare sandbox", _prepare, about, Context())
 
 
-@contextmanager
-def reset(name: str) -> Iterator[None]:
+def reset(name: str) -> CurrentSpan:
     """The sandbox `name` is put back to what it was, for a rerun."""
-    with _timed("reset", _reset, {"container.name": name}):
-        yield
+    return _timed("reset", _reset, {"container.name": name})
 
 
-@contextmanager
-def test_run(asked: int, reruns: int) -> Iterator[None]:
+def test_run(asked: int, reruns: int) -> CurrentSpan:
     """A run of tests with its reruns."""
-    with _tracer.start_as_current_span("run tests") as span:
-        span.set_attribute("patchgym.tests", asked)
-        span.set_attribute("patchgym.tests.reruns", reruns)
-        yield
+    about = {"patchgym.tests": asked, "patchgym.tests.reruns": reruns}
+    return CurrentSpan(_tracer.start_span("run tests", attributes=about))
 
 
 def tests_ended(outcomes: Iterable[str]) -> None:
@@ -193,26 +188,11 @@ def tests_ended(outcomes: Iterable[str]) -> None:
         _outcomes.add(count, {"patchgym.test.outcome": outcome})
 
 
-@contextmanager
 def _timed(
     name: str,
     duration: Histogram,
     about: Mapping[str, str | int],
     parent: Context | None = None,
-) -> Iterator[Span]:
+) -> CurrentSpan:
     """A span around the block, and its seconds in `duration`, failures by type."""
-    started = time.perf_counter()
-    kind: dict[str, str] = {}
-    with _tracer.start_as_current_span(name, parent) as span:
-        if span.is_recording():
-            span.set_attributes(about)
-        try:
-            yield span
-        except Exception as error:
-            kind["error.type"] = type(error).__qualname__
-            span.set_attribute("error.type", kind["error.type"])
-            if isinstance(error, SandboxError):
-                failed(error)
-            raise
-        finally:
-            duration.record(time.perf_counter() - started, kind)
+    return _Work(_tracer.start_span(name, parent, attributes=about), duration, {})

@@ -46,7 +46,7 @@ python_environment() {
     fi
     printf 'setup: Python packages into .venv\n'
     .venv/bin/python -m pip install -q "uv==$UV_VERSION"
-    UV_LINK_MODE=copy .venv/bin/uv sync -q --locked --inexact --extra train --extra tasks --extra observe --extra wandb --extra mlflow --extra dashboard --group dev
+    UV_LINK_MODE=copy .venv/bin/uv sync -q --locked --inexact --extra train --extra tasks --extra observe --extra wandb --extra mlflow --extra dashboard --extra ray --extra scale --group dev
     printf '%s\n' "$want" >"$stamp"
 }
 

@@ -21,6 +21,7 @@ from .errors import ConfigError
 from .failures import FailureBudgets
 from .learner_config import LearnerConfig
 from .loss_config import unstable
+from .ray import RaySection
 from .sampler_config import SamplerConfig
 from .settings import changed, check_known, read_mapping, to_toml, validated
 from .telemetry import TelemetryConfig
@@ -234,6 +235,7 @@ class RunConfig:
     checkpoint: CheckpointSection = field(default_factory=CheckpointSection)
     profile: ProfileConfig = field(default_factory=ProfileConfig)
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
+    ray: RaySection = field(default_factory=RaySection)
 
     def __post_init__(self) -> None:
         _require(self.group.size >= 2, "group.size", self.group.size, "at least 2")

@@ -35,7 +35,7 @@ from patchgym.rewards import Reward, ScoreRequest, Verdict, run_workers
 
 from .admission import Admission
 from .config import ScoringSection
-from .domain import Domain
+from .domain import Domain, OnStage
 from .group import WorkItem
 from .idle import RolloutStages, StageBoard
 from .telemetry import signals
@@ -54,6 +54,22 @@ class Source(Protocol):
         ...
 
 
+class Rollouts(Protocol):
+    """Where rollouts are acted."""
+
+    async def act(
+        self,
+        item: WorkItem,
+        *,
+        limits: RolloutLimits,
+        on_stage: OnStage,
+        straggle: Straggle,
+        span: Span,
+    ) -> Trajectory:
+        """One rollout, to its end; see `agent.rollout` for what it may meet."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineParts:
     """What the pipeline works with."""
@@ -65,6 +81,41 @@ class PipelineParts:
     admission: Admission
     model: str = ""
     """The policy's name in spans."""
+    rollouts: Rollouts | None = None
+    """None acts them in this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRollouts:
+    """Rollouts in this process."""
+
+    parts: PipelineParts
+
+    async def act(
+        self,
+        item: WorkItem,
+        *,
+        limits: RolloutLimits,
+        on_stage: OnStage,
+        straggle: Straggle,
+        span: Span,
+    ) -> Trajectory:
+        """See `Rollouts`."""
+        parts = self.parts
+        return await rollout(
+            task_id=item.task.id,
+            rollout_id=item.rollout_id,
+            seed=item.seed,
+            agent=parts.agents(),
+            environment=parts.domain.environment(item.task, on_stage),
+            policy=parts.policy,
+            limits=limits,
+            on_stage=on_stage,
+            earlier=item.earlier,
+            straggle=straggle,
+            model=parts.model,
+            span=span,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +139,7 @@ class Pipeline:
         self, parts: PipelineParts, *, limits: RolloutLimits, scoring: ScoringSection
     ) -> None:
         self._parts = parts
+        self._rollouts = parts.rollouts or LocalRollouts(parts)
         self._limits = limits
         self._scoring = scoring
         self._flights: dict[str, Flight] = {}
@@ -215,22 +267,15 @@ class Pipeline:
         )
 
     async def _act(self, item: WorkItem, span: Span) -> Trajectory:
-        parts, name = self._parts, item.rollout_id
-        on_stage = RolloutStages(parts.board, name)
+        name = item.rollout_id
+        on_stage = RolloutStages(self._parts.board, name)
         flight = self._flights[name] = Flight(item=item, straggle=Straggle())
         try:
-            return await rollout(
-                task_id=item.task.id,
-                rollout_id=name,
-                seed=item.seed,
-                agent=parts.agents(),
-                environment=parts.domain.environment(item.task, on_stage),
-                policy=parts.policy,
+            return await self._rollouts.act(
+                item,
                 limits=self._limits,
                 on_stage=on_stage,
-                earlier=item.earlier,
                 straggle=flight.straggle,
-                model=parts.model,
                 span=span,
             )
         finally:

@@ -72,8 +72,8 @@ class RepositoryDomain:
     """For tasks that name none."""
     train: Sequence[Task]
     heldout: Sequence[Task]
-    scorer: Scorer
-    """Has sandboxes of its own."""
+    scorer: Scorer | None
+    """Has sandboxes of its own; None where rewards are worked out elsewhere."""
     kind: EnvironmentKind = "repair"
     sandbox: SandboxSection = field(default_factory=SandboxSection)
     images: TaskImages | None = None
@@ -106,6 +106,7 @@ class RepositoryDomain:
 
     async def score(self, task: Task, trajectory: Trajectory) -> Reward:
         """By the components of the run's reward; verdicts are taken in fresh sandboxes."""
+        assert self.scorer is not None, "rewards are worked out elsewhere"
         return await self.scorer.score(task, trajectory.outcome, Conduct.of(trajectory))
 
     def expect(self, tasks: Sequence[Task]) -> None:
@@ -180,8 +181,12 @@ async def open_task_domain(
     reward: RewardConfig,
     stack: AsyncExitStack,
     on_opening: Callable[[str], None] = lambda words: None,
+    scores: bool = True,
 ) -> RepositoryDomain:
-    """A domain over these tasks, its pools filled; it closes with `stack`. Nothing is validated."""
+    """A domain over these tasks, its pools filled; it closes with `stack`. Nothing is validated.
+
+    Without `scores` it has nothing to work rewards out with.
+    """
     tasks = (*train, *heldout)
     opened = await stack.enter_async_context(
         open_task_pool(
@@ -195,9 +200,11 @@ async def open_task_domain(
         group = await stack.enter_async_context(anyio.create_task_group())
         stack.callback(group.cancel_scope.cancel)
         group.start_soon(warmer.run)
-    scorer = await open_scorer(
-        reward, opened, sandbox=sandbox, scoring=scoring, stack=stack, on_opening=on_opening
-    )
+    scorer = None
+    if scores:
+        scorer = await open_scorer(
+            reward, opened, sandbox=sandbox, scoring=scoring, stack=stack, on_opening=on_opening
+        )
     return RepositoryDomain(
         pool=opened.pool,
         image=opened.image,

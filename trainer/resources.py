@@ -9,21 +9,20 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast, get_args
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio.lowlevel
 import anyio.to_thread
 
-from patchgym.agent import Agent, AgentFactory, Policy
-from patchgym.agent.chat import ChatTokenizer
-from patchgym.agent.scaffolds import ScaffoldName, make_agent
+from patchgym.agent import AgentFactory, Policy
 
 from .admission import Admission
+from .agents import make_agents
 from .config import RunConfig, check_trainable
 from .domain import Domain, DomainFactory, load_attribute
 from .errors import ConfigError, RunStopped
 from .idle import StageBoard
-from .pipeline import PipelineParts
+from .pipeline import PipelineParts, Rollouts
 from .policies import model_path
 from .profiling import step as profiled_step
 from .progress import Progress
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from .model.config import ModelConfig
     from .model.decoder import Params
     from .model.tokenizer import Tokenizer
+    from .multihost.hosts import Hosts
 
 
 class Trainee(Policy, Protocol):
@@ -75,6 +75,8 @@ class Resources:
     board: StageBoard = field(default_factory=StageBoard)
     model: str = ""
     """The policy's name in spans."""
+    rollouts: Rollouts | None = None
+    """None acts them in this process."""
     reward: float | None = None
     """Mean reward of the last step, by which its checkpoint is ranked; None: not known."""
     _saved: int = -1
@@ -89,6 +91,7 @@ class Resources:
             board=self.board,
             admission=self.admission,
             model=self.model,
+            rollouts=self.rollouts,
         )
 
     async def train(self, batch: Sequence[Sequence[TrainSequence]]) -> dict[str, object]:
@@ -107,7 +110,11 @@ class Resources:
 
     async def publish(self) -> None:
         """Give the sampler the learner's weights; running turns finish on those they began with."""
-        await self.policy.publish(self.learner.params, self.learner.step)
+        params = await anyio.to_thread.run_sync(self._params)
+        await self.policy.publish(params, self.learner.step)
+
+    def _params(self) -> Params:
+        return self.learner.params
 
     async def save(self, *, wait: bool = True) -> None:
         """Write a checkpoint of the present step, once; without `wait` it is written meanwhile."""
@@ -147,6 +154,10 @@ async def open_domain(
 ) -> tuple[Domain, str]:
     """What the run trains on, and a line about it for people; it closes with `stack`."""
     use = config.environment.use
+    if config.ray.address:
+        from .ray.domain import open_ray
+
+        return await open_ray(config, progress, stack), f"environment {use} on {config.ray.address}"
     if use in ("repair", "repository"):
         repositories = await open_repositories(config, progress, stack)
         return repositories, f"image {repositories.image}; all tasks valid"
@@ -158,21 +169,6 @@ async def open_domain(
     return domain, f"environment {use}"
 
 
-def make_agents(config: RunConfig, tokenizer: ChatTokenizer) -> AgentFactory:
-    """What makes the agent of each rollout; ConfigError when the scaffold is unknown."""
-    section = config.agent
-    scaffold = section.scaffold
-    if scaffold == "auto":
-        scaffold = "repair" if config.environment.use == "repair" else "tools"
-    if scaffold in get_args(ScaffoldName):
-        return make_agent(cast(ScaffoldName, scaffold), tokenizer, section)
-    if ":" not in scaffold:
-        known = ", ".join(get_args(ScaffoldName))
-        raise ConfigError(f"agent.scaffold: no scaffold {scaffold!r}: there are {known}")
-    make: Callable[[ChatTokenizer], Agent] = load_attribute(scaffold, "agent.scaffold")
-    return partial(make, tokenizer)
-
-
 def _load_model(name: str) -> tuple[ModelConfig, Params, Tokenizer]:
     from .model.load import load_model
 
@@ -180,19 +176,31 @@ def _load_model(name: str) -> tuple[ModelConfig, Params, Tokenizer]:
 
 
 def _make_learner(
-    config: RunConfig, folder: RunFolder, model: ModelConfig, params: Params, resume: bool
+    config: RunConfig,
+    folder: RunFolder,
+    model: ModelConfig,
+    params: Params,
+    resume: bool,
+    hosts: Hosts | None = None,
 ) -> tuple[Learner, CheckpointStore]:
     """The learner at its first step, or where the last checkpoint left it."""
     check_trainable(config)
     from .checkpoint import CheckpointStore
     from .learner import Learner
 
+    learner: Learner
+    checkpoints: CheckpointStore
+    section = config.checkpoint
     try:
-        learner = Learner(config.learner, model, params, seed=config.run.seed)
+        if hosts is not None:
+            from .multihost.leading import lead
+
+            learner, checkpoints = lead(hosts, config, folder, model, params)
+        else:
+            learner = Learner(config.learner, model, params, seed=config.run.seed)
+            checkpoints = CheckpointStore(folder.checkpoints, keep=section.keep, best=section.best)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    section = config.checkpoint
-    checkpoints = CheckpointStore(folder.checkpoints, keep=section.keep, best=section.best)
     if resume:
         checkpoints.restore(learner)
     return learner, checkpoints
@@ -206,6 +214,7 @@ async def open_resources(
     *,
     resume: bool,
     stopped: Callable[[], bool],
+    hosts: Hosts | None = None,
 ) -> Resources:
     """Everything a run needs, at its first step or at its last checkpoint."""
     domain, _ = await open_domain(config, progress, stack)
@@ -213,12 +222,19 @@ async def open_resources(
     # JAX takes a second to import: not before it is needed, and never on the event loop.
     model, params, tokenizer = await anyio.to_thread.run_sync(_load_model, config.model.path)
     learner, checkpoints = await anyio.to_thread.run_sync(
-        _make_learner, config, folder, model, params, resume
+        _make_learner, config, folder, model, params, resume, hosts
     )
+    if hosts is not None:
+        group = await stack.enter_async_context(anyio.create_task_group())
+        stack.callback(group.cancel_scope.cancel)
+        group.start_soon(hosts.watch)
     from .samplers import open_sampler
 
-    loaded: Any = model, learner.params, tokenizer
+    weights = await anyio.to_thread.run_sync(lambda: learner.params)
+    loaded: Any = model, weights, tokenizer
     policy = await open_sampler(config, *loaded, version=learner.step, stack=stack)
+    name = Path(config.model.path).name
+    rollouts = await _remote(domain, policy, tokenizer, name) if config.ray.address else None
     return Resources(
         policy=policy,
         learner=learner,
@@ -227,5 +243,16 @@ async def open_resources(
         checkpoints=checkpoints,
         stopped=stopped,
         admission=Admission(config.rollout.in_flight),
-        model=Path(config.model.path).name,
+        model=name,
+        rollouts=rollouts,
     )
+
+
+async def _remote(domain: Domain, policy: Trainee, tokenizer: Tokenizer, model: str) -> Rollouts:
+    """Rollouts on the hosts of a Ray cluster."""
+    from .ray.domain import RayDomain, RayRollouts
+
+    assert isinstance(domain, RayDomain)
+    rollouts = RayRollouts(domain=domain, policy=policy, model=model)
+    await rollouts.equip(tokenizer)
+    return rollouts

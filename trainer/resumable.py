@@ -39,6 +39,7 @@ ACCEPTED: Mapping[str, str] = MappingProxyType(
         "checkpoint.": "what is kept",
         "profile.": "what is recorded of its work",
         "telemetry.": "what is told of it, and where",
+        "ray.": "where it runs",
     }
 )
 """Keys, or beginnings of keys that end in a dot, and why a change is taken."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
@@ -41,6 +41,9 @@ from .training import Training
 from .trajectory_store import TrajectoryStore
 from .watchdog import thread_stacks
 
+if TYPE_CHECKING:
+    from .multihost.hosts import Hosts
+
 
 def train(
     config: RunConfig,
@@ -49,16 +52,19 @@ def train(
     resume: bool,
     going: GoingOn | None = None,
     as_json: bool = False,
+    hosts: Hosts | None = None,
 ) -> int:
     """Run to the last step, print the summary; the exit code (0 finished, 130 stopped).
 
     `going` says how a resumed run goes on; None as it was left. With `as_json` the standard output
-    gets one document a line, the last of them the summary.
+    gets one document a line, the last of them the summary. `hosts` are the learner's other
+    processes, where it has any.
     """
     console = Console(stderr=as_json)
     progress = Progress(title=folder.path.name, steps=config.run.steps)
     last_resort = LastResort(config.run.stop_limit, lambda: session.last_words())
     session = Session(config, folder, resume, progress, last_resort, going=going or GoingOn())
+    session.hosts = hosts
     try:
         with locked(folder):
             view = JsonView(progress) if as_json else LiveView(progress, console)
@@ -233,6 +239,7 @@ async def _open_and_train(session: Session, ledger: Ledger) -> None:
             stack,
             resume=session.resume,
             stopped=lambda: session.end is not None,
+            hosts=session.hosts,
         )
         session.resources = resources
         restored = Restored()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .config import RunConfig
 from .going_on import GoingOn
@@ -24,6 +24,9 @@ from .stopping import LastResort
 from .supervision import End, Stuck, end_of
 from .telemetry import Gauges
 from .telemetry.opening import Telemetry
+
+if TYPE_CHECKING:
+    from .multihost.hosts import Hosts
 
 _STUCK = 1800.0
 """Seconds, at least, that one piece of work may take; more where a rollout may take more."""
@@ -60,6 +63,8 @@ class Session:
     """How it goes on, where it is resumed."""
     earlier: dict[str, Any] = field(default_factory=dict)
     """Summary of the run before it was resumed."""
+    hosts: Hosts | None = None
+    """The other processes of the learner, where there are any."""
 
     def on_step(self, step: int, found: Mapping[str, object]) -> None:
         """Step number `step`, from 0, was applied."""

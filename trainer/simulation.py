@@ -427,9 +427,13 @@ def open_simulated(config: RunConfig, world: World, *, width: int = 32) -> Simul
     )
 
 
-async def simulate(config: RunConfig, world: World, folder: Path) -> SimulatedRun:
-    """Train for `run.steps` steps in `folder`, whose ledger and trajectories are real."""
-    resources = await anyio.to_thread.run_sync(open_simulated, config, world)
+async def simulate(
+    config: RunConfig, world: World, folder: Path, resources: SimulatedResources | None = None
+) -> SimulatedRun:
+    """Train for `run.steps` steps in `folder`, whose ledger and trajectories are real; with
+    `resources` of the same world, where they are not to be the usual ones."""
+    if resources is None:
+        resources = await anyio.to_thread.run_sync(open_simulated, config, world)
     store = TrajectoryStore(folder / "trajectories")
     async with Ledger(folder / "run.sqlite") as ledger:
         training = Training(

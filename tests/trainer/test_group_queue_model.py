@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -175,7 +176,8 @@ class QueueAndLedger(RuleBasedStateMachine):
         if len(self.queue) < PER_STEP:
             return
         waiting = self.queue.peek()
-        self.taken = self.queue.take(PER_STEP, last_chance=self.step + 1 - MAX_STALENESS)
+        take = partial(self.queue.take, last_chance=self.step + 1 - MAX_STALENESS)
+        self.taken = self.portal.call(take, PER_STEP)
         self.recorder.groups(self.taken, "taken", step=self.step)
         assert self.taken == waiting[: len(self.taken)]
         for group in self.taken:
@@ -192,7 +194,7 @@ class QueueAndLedger(RuleBasedStateMachine):
         for group in self.taken:
             if end == "given up":
                 self.recorder.group(group, "ready")
-                self.queue.put_now(group)
+                self.portal.call(self.queue.put_now, group)
             else:
                 self.recorder.group(group, "dropped", reason="not_finite")
         self.taken = []
@@ -293,7 +295,7 @@ class QueueAndLedger(RuleBasedStateMachine):
             assert self.step - group.oldest_version > MAX_STALENESS
             self.recorder.group(group, "dropped", reason="stale")
 
-        self.queue.evict(self.step - MAX_STALENESS, stale)
+        self.portal.call(self.queue.evict, self.step - MAX_STALENESS, stale)
         self.settle()
 
     def settle(self) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from patchgym.trainer.agent_evaluation.folder import is_evaluation
 from patchgym.trainer.config import (
@@ -14,6 +16,7 @@ from patchgym.trainer.config import (
     load_config,
 )
 from patchgym.trainer.errors import ConfigError
+from patchgym.trainer.multihost import processes_of
 from patchgym.trainer.resumable import Change, check_accepted, judged
 from patchgym.trainer.run_folder import RunFolder, create_run, find_run
 from patchgym.trainer.settings import override_pairs
@@ -22,6 +25,10 @@ from patchgym.trainer.telemetry.config import check_installed
 
 from .extras import need_train
 from .main import parser
+from .train_hosts import add_processes, train_in
+
+if TYPE_CHECKING:
+    from patchgym.trainer.multihost.hosts import Hosts
 
 
 def run(words: Sequence[str]) -> int:
@@ -46,8 +53,20 @@ def run(words: Sequence[str]) -> int:
     arguments.add_argument("--dry-run", action="store_true", help="check everything, train nothing")
     arguments.add_argument("--print-config", action="store_true", help="the effective settings")
     arguments.add_argument("--json", action="store_true", help="progress as lines for programs")
+    add_processes(arguments)
+    arguments.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="rollouts and rewards on the nodes of a Ray cluster: HOST:PORT, or auto",
+    )
     known, rest = arguments.parse_known_args(words)
+    processes = processes_of(known.processes, known.process, known.coordinator)
     overrides = override_pairs(rest)
+    if known.ray:
+        overrides.append(("ray.address", json.dumps(known.ray)))
+    if processes is not None and processes.index:  # all else it hears from process 0
+        need_train("training")
+        return train_in(processes, lambda hosts: 0)
     if known.resume:
         folder = find_run(known.resume)
         if is_evaluation(folder):
@@ -81,8 +100,14 @@ def run(words: Sequence[str]) -> int:
     check_installed(config.telemetry)
     resume = folder is not None
     going = GoingOn(origin=known.origin, readmit=known.readmit, changes=changes)
-    run_folder = folder or create_run(config)
-    return train(config, run_folder, resume=resume, going=going, as_json=known.json)
+
+    def start(hosts: Hosts | None) -> int:
+        run_folder = folder or create_run(config)
+        return train(
+            config, run_folder, resume=resume, going=going, as_json=known.json, hosts=hosts
+        )
+
+    return train_in(processes, start) if processes is not None else start(None)
 
 
 def _resumed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -14,6 +15,7 @@ from .access import access_for
 from .app import create_app
 from .assets import address_of
 from .pages import warm
+from .trajectories import warm_reading
 
 
 def serve(
@@ -33,6 +35,8 @@ def serve(
     access = access_for(host, token, names)
     address_of("plotly.js")  # packed now, not for the first page
     warm()
+    warm_reading()
+    _settle()
     opened = _listen(host, port)
     with opened:
         app = create_app(root, access=access)
@@ -42,6 +46,13 @@ def serve(
         )  # fmt: skip
         tell(_address(host, opened.getsockname()[1], token))
         uvicorn.Server(config).run(sockets=[opened])
+
+
+def _settle() -> None:
+    """Keep the garbage collector from what has been loaded: going through all of it takes longer
+    than most pages do, and whoever asks for one at that moment would wait for it."""
+    gc.collect()
+    gc.freeze()
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,10 +51,19 @@ class Tokenizer:
         `eos_token` (the latter is the spelling of `end_of_turn` unless given); further
         `template_variables`, such as `enable_thinking`, go to the template as they are."""
         self._backend = backend
+        self._made = (
+            template,
+            end_of_turn,
+            end_of_text,
+            begin_of_text,
+            end_of_sequence,
+            tuple(ends),
+            dict(template_variables or {}),
+        )
         self._template = None if template is None else ChatTemplate(template)
         self._byte_level = spells_bytes(backend)
         self.end_of_turn = end_of_turn
-        found = (end_of_turn, end_of_text, *ends)
+        found = (end_of_turn, end_of_text, *self._made[5])
         self.end_ids = frozenset(token for token in found if token is not None)
         added = backend.get_added_tokens_decoder()
         self._added = {token: str(entry.content) for token, entry in added.items()}
@@ -69,6 +78,10 @@ class Tokenizer:
             "eos_token": end,
             **(template_variables or {}),
         }
+
+    def __reduce__(self) -> tuple[Callable[..., Tokenizer], tuple[object, ...]]:
+        """As what it was made of: neither the backend's caches nor a compiled template travel."""
+        return _remade, (self._backend.to_str(), *self._made)
 
     @property
     def vocabulary(self) -> int:
@@ -147,6 +160,30 @@ class Tokenizer:
 
     def _spelled(self, token: int) -> bytes:
         return self._added[token].encode() if token in self._added else self.token_bytes(token)
+
+
+def _remade(
+    backend: str,
+    template: str | None,
+    end_of_turn: int,
+    end_of_text: int | None,
+    begin_of_text: str,
+    end_of_sequence: str | None,
+    ends: tuple[int, ...],
+    variables: dict[str, object],
+) -> Tokenizer:
+    import tokenizers
+
+    return Tokenizer(
+        tokenizers.Tokenizer.from_str(backend),
+        template=template,
+        end_of_turn=end_of_turn,
+        end_of_text=end_of_text,
+        begin_of_text=begin_of_text,
+        end_of_sequence=end_of_sequence,
+        ends=ends,
+        template_variables=variables,
+    )
 
 
 def _letter_bytes(letter: str) -> bytes:

@@ -5,46 +5,66 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, MetricsData
 
 _log = logging.getLogger("opentelemetry.patchgym")
 """Heard as the SDK's own complaints are: see `opening`."""
 
 
-class Collector(MetricReader):
-    """Hands what was collected to all `takers` in turn, every so many seconds.
+class Taking(Protocol):
+    """A MetricReader that hands over what it collects."""
 
-    There is one for all of them: each reader more makes every measurement dearer.
-    """
+    def take(self) -> MetricsData | None:
+        """All metrics as they are now; None when there are none."""
+        ...
 
-    def __init__(self, takers: Sequence[Callable[[MetricsData], object]], every: float) -> None:
+
+class FileReader(MetricReader):
+    """The reader of a run that nobody scrapes; for one thread."""
+
+    def __init__(self) -> None:
         super().__init__()
-        self._takers, self._every = tuple(takers), every
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="patchgym-metrics", daemon=True)
+        self._found: MetricsData | None = None
 
-    def open(self, meters: MeterProvider) -> None:
-        """Begin to collect."""
-        meters.add_metric_reader(self)
-        self._thread.start()
-
-    def close(self, meters: MeterProvider) -> None:
-        """Collect once more, and no more."""
-        self._stop.set()
-        self._thread.join()
-        meters.remove_metric_reader(self)
+    def take(self) -> MetricsData | None:
+        """See Taking."""
+        self._found = None
+        self.collect()
+        return self._found
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
-        """Nothing is left to do: see `close`."""
+        """Nothing is left to do."""
 
     def _receive_metrics(
         self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any
     ) -> None:
-        for take in self._takers:
-            take(metrics_data)
+        self._found = metrics_data
+
+
+class Collector:
+    """Hands what `reader` finds to all `takers` in turn, every so many seconds.
+
+    There is one reader for all of them, and for Prometheus: each more makes every measurement
+    dearer by as much as the first.
+    """
+
+    def __init__(
+        self, reader: Taking, takers: Sequence[Callable[[MetricsData], object]], every: float
+    ) -> None:
+        self._reader, self._takers, self._every = reader, tuple(takers), every
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="patchgym-metrics", daemon=True)
+
+    def open(self) -> None:
+        """Begin to collect; the reader must be the provider's by then."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Collect once more, and no more."""
+        self._stop.set()
+        self._thread.join()
 
     def _run(self) -> None:
         while not self._stop.wait(self._every):
@@ -53,6 +73,9 @@ class Collector(MetricReader):
 
     def _try(self) -> None:
         try:
-            self.collect()
+            found = self._reader.take()
+            if found is not None:
+                for take in self._takers:
+                    take(found)
         except Exception as error:  # the next time may go well; the run goes on in any case
             _log.warning("metrics can't be collected: %s: %s", type(error).__name__, error)

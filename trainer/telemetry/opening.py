@@ -1,7 +1,7 @@
 """Telemetry of one run: what `[telemetry]` names is opened, fed, and closed again with the run.
 
     layers --spans-----> SpanWriter (RUN/trace), OTLP
-    layers --metrics---> MetricsFile (RUN/trace), Prometheus, OTLP
+    layers --metrics---> one reader ---> MetricsFile (RUN/trace), Prometheus, OTLP
     steps  --numbers---> TensorBoard, Weights & Biases, MLflow
 
 Nothing of it runs on the event loop but `follow`, which looks at the run once a second. Closing has
@@ -19,16 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from patchgym.trainer.errors import ConfigError
-
 from . import gauges
 from .config import TelemetryConfig, check_installed
 from .gauges import Gauges
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.metrics.export import MetricsData
+    from opentelemetry.sdk.metrics.export import MetricReader, MetricsData
     from opentelemetry.sdk.trace import SpanProcessor
 
+    from .collecting import Taking
     from .providers import Providers
     from .scalars import Scalars
 
@@ -84,8 +83,7 @@ def open_telemetry(
         scalars = _open_scalars(config, run, settings, tell, stack)
         stack.callback(gauges.clear)
         _open_spans(config, run, sdk, tell, stack)
-        _open_metrics(config, run, sdk, tell, stack)
-        address = _open_prometheus(config, sdk, stack) if config.prometheus else None
+        address = _open_metrics(config, run, sdk, tell, stack)
         yield Telemetry(scalars, address)
 
 
@@ -127,7 +125,8 @@ def _listen(sdk: Providers, listener: SpanProcessor, stack: ExitStack) -> None:
 
 def _open_metrics(
     config: TelemetryConfig, run: Path, sdk: Providers, tell: Tell, stack: ExitStack
-) -> None:
+) -> tuple[str, int] | None:
+    """What reads metrics; where Prometheus is answered, if it is."""
     from .collecting import Collector
     from .metrics_file import MetricsFile
 
@@ -138,35 +137,35 @@ def _open_metrics(
         exporter = OTLPMetricExporter(f"{config.otlp.rstrip('/')}/v1/metrics", timeout=ANSWER_LIMIT)
         stack.callback(_within, CLOSE_LIMIT, exporter.shutdown)
         takers.append(exporter.export)
-    collector = Collector(takers, COLLECT)
-    collector.open(sdk.meters)
-    stack.callback(_within, CLOSE_LIMIT, lambda: collector.close(sdk.meters))
+    reader, address = _open_reader(config, sdk, stack)
+    collector = Collector(reader, takers, COLLECT)
+    collector.open()
+    stack.callback(_within, CLOSE_LIMIT, collector.close)
+    return address
 
 
-def _open_prometheus(config: TelemetryConfig, sdk: Providers, stack: ExitStack) -> tuple[str, int]:
-    from opentelemetry.exporter.prometheus import PrometheusMetricReader
-    from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+def _open_reader(
+    config: TelemetryConfig, sdk: Providers, stack: ExitStack
+) -> tuple[Taking, tuple[str, int] | None]:
+    """The one reader of metrics, and where Prometheus is answered from it."""
+    if not config.prometheus:
+        from .collecting import FileReader
 
-    host, port = config.prometheus_address()
-    registry = CollectorRegistry()
-    try:
-        server, thread = start_http_server(port, host, registry)
-    except (OSError, OverflowError) as error:
-        raise ConfigError(
-            f"telemetry.prometheus: can't listen at {config.prometheus}: {error}; name another port"
-        ) from None
+        alone = FileReader()
+        _read_by(alone, sdk, stack)
+        return alone, None
+    from .prometheus import SharedReader, serve
 
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
+    shared = SharedReader()
+    _read_by(shared, sdk, stack)
+    address, stop = serve(config, shared.registry)
     stack.callback(_within, CLOSE_LIMIT, stop)
-    ProcessCollector(registry=registry)
-    reader = PrometheusMetricReader(scope_info_enabled=False, registry=registry)
+    return shared, address
+
+
+def _read_by(reader: MetricReader, sdk: Providers, stack: ExitStack) -> None:
     sdk.meters.add_metric_reader(reader)
     stack.callback(sdk.meters.remove_metric_reader, reader)
-    return host, server.server_port
 
 
 def _within(seconds: float, close: Callable[[], object]) -> None:

@@ -47,6 +47,11 @@ class Listeners(SpanProcessor):
         for listener in self._all:
             listener.on_end(span)
 
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """All write or send what they have; whether all could."""
+        done = [listener.force_flush(timeout_millis) for listener in self._all]
+        return all(done)
+
 
 class WhenHeard(Sampler):
     """Records every span while anybody listens, and none else."""

@@ -8,10 +8,11 @@ import unicodedata
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markupsafe import Markup
 from viewer_runs import ATTACK, PATCH
 
 from patchgym.trainer.dashboard.inert import inert, marked, one_line
-from patchgym.trainer.dashboard.trajectories.diff_lines import diff_view
+from patchgym.trainer.dashboard.trajectories.diff_lines import DiffFile, DiffLine, diff_view
 from patchgym.trainer.dashboard.trajectories.excerpt import excerpt
 
 OURS = re.compile(r'<span class="hidden-mark" title="[^"<>&]*">|</span>')
@@ -192,3 +193,27 @@ def test_a_huge_diff_is_cut_and_says_how_much_of_it_is_left_out() -> None:
 
 def test_an_empty_diff_is_no_change() -> None:
     assert diff_view(b"").words == "no change"
+
+
+def test_rows_of_a_diff_have_numbers_places_and_what_is_said_of_them() -> None:
+    (file,) = diff_view(PATCH).files
+    kept = next(line for line in file.lines if line.kind == "added")
+    assert kept.new is not None
+    rows = file.rows(2, "diff", {(file.path, kept.new): [Markup("<i>slow</i>")]})
+    assert rows.count("<tr ") == len(file.lines) + 1
+    [row] = [row for row in rows.splitlines() if f'id="diff-2-{kept.new}"' in row]
+    assert row.startswith('<tr class="added at-fault"')
+    assert f'data-n="{kept.new}"' in row
+    assert row.endswith(f'<td class="t">{kept.text}</td></tr>')
+    below = rows.splitlines()[rows.splitlines().index(row) + 1]
+    assert below.startswith('<tr class="fault">')
+    assert "<i>slow</i>" in below
+    assert "id=" not in file.rows(2)
+
+
+def test_rows_escape_whatever_is_no_markup() -> None:
+    file = DiffFile(
+        path="a", lines=(DiffLine(kind="added", text="<b>", new=1),), added=1, removed=0  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert "&lt;b&gt;" in file.rows(0)
+    assert "&lt;i&gt;" in file.rows(0, "d", {("a", 1): ["<i>"]})  # type: ignore[list-item]

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricReader
 from otlp_receiver import otlp_receiver
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -23,6 +25,7 @@ from patchgym.trainer.telemetry import Gauges, TelemetryConfig, gauges, read_spa
 from patchgym.trainer.telemetry.config import check_installed
 from patchgym.trainer.telemetry.metrics_file import FILE, OLD_FILE, MetricsFile, read_metrics
 from patchgym.trainer.telemetry.opening import Telemetry, open_telemetry
+from patchgym.trainer.telemetry.prometheus import SharedReader
 
 GAUGES = Gauges(
     policy_version=3,
@@ -92,6 +95,34 @@ def test_prometheus_reads_what_a_run_shows(tmp_path: Path) -> None:
     assert ("patchgym_learner_idle_time_seconds_total", ("training",)) not in found
     assert more("patchgym_learner_stage_duration_seconds_count", "publish") == 1
     assert ("process_resident_memory_bytes", ()) in found
+
+
+def test_prometheus_and_the_file_are_told_the_same_by_one_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers: list[MetricReader] = []
+    add = MeterProvider.add_metric_reader
+
+    def counted(self: MeterProvider, reader: MetricReader) -> None:
+        readers.append(reader)
+        add(self, reader)
+
+    monkeypatch.setattr(MeterProvider, "add_metric_reader", counted)
+    with open_telemetry(TelemetryConfig(prometheus="127.0.0.1:0"), tmp_path, {}, never) as opened:
+        gauges.show(GAUGES)
+        signals.group_taken(0.25)
+        [reader] = readers
+        assert isinstance(reader, SharedReader)
+        before = reader.take()  # as the file does: no scrape gets what was asked for here
+        scraped = [scrape(opened) for _ in range(2)]
+    assert before is not None
+    [last] = read_metrics(tmp_path / "trace")
+    by_name = {metric["name"]: metric["points"] for metric in last["metrics"]}
+    assert scraped[0]["patchgym_queue_wait_seconds_count", ()] >= 1
+    for found in scraped:
+        assert found["patchgym_queue_depth", ()] == by_name["patchgym.queue.depth"][0]["value"] == 5
+        waits = by_name["patchgym.queue.wait"][0]
+        assert found["patchgym_queue_wait_seconds_count", ()] == waits["count"]
 
 
 def test_a_run_that_is_over_answers_no_more_and_the_next_one_may_have_its_port(

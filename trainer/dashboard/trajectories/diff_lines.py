@@ -6,24 +6,23 @@ shown as it is, and counted as nothing.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from patchgym.trainer.dashboard.inert import inert
+from .changed_words import compared, shown
 
 LineKind: TypeAlias = Literal["added", "removed", "same", "hunk", "note"]
+Faults: TypeAlias = Mapping[tuple[str, int], Sequence[Markup]]
+"""What is said of lines, by path and number."""
 
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@(.*)", re.DOTALL)
 _NAMES = re.compile(r"diff --git (?:\"?a/)(.+?)\"? \"?b/(.+?)\"?$")
-_WORD = re.compile(r"\w+|\s+|[^\w\s]")
 _IN_HUNK = ("+", "-", " ", "\\", "")  # what its lines begin with; git has the last for " "
-_LONGEST = 1_000  # characters of a line that are shown
-_COMPARED = 300  # characters up to which the words of two lines are compared
+_NO_NUMBERS = '<td class="n"></td><td class="n"></td><td class="s"></td>'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +47,13 @@ class DiffFile:
     lines: tuple[DiffLine, ...]
     added: int
     removed: int
+
+    def rows(self, at: int, prefix: str = "", faults: Faults | None = None) -> Markup:
+        """Its lines as rows of a table, what is said of one below it; a page has too many for a
+        template's loop. `at` is its place in the diff: with `prefix`, lines of the new file can be
+        gone to as `PREFIX-AT-LINE`.
+        """
+        return Markup("".join(_table_rows(self, at, prefix, faults or {})))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +166,7 @@ def _lines(rows: Sequence[_Row]) -> Iterator[DiffLine]:
         removed = _run(rows, at, "removed")
         added = _run(rows, at + removed, "added")
         if removed and removed == added:
-            pairs = [_compared(rows[at + n].text, rows[at + removed + n].text)
+            pairs = [compared(rows[at + n].text, rows[at + removed + n].text)
                      for n in range(removed)]  # fmt: skip
             for row, (before, _) in zip(rows[at:], pairs, strict=False):
                 yield _line(row, before)
@@ -168,7 +174,7 @@ def _lines(rows: Sequence[_Row]) -> Iterator[DiffLine]:
                 yield _line(row, after)
             at += removed + added
         else:
-            yield _line(rows[at], _shown(rows[at].text))
+            yield _line(rows[at], shown(rows[at].text))
             at += 1
 
 
@@ -183,42 +189,20 @@ def _line(row: _Row, text: Markup) -> DiffLine:
     return DiffLine(kind=row.kind, text=text, old=row.old, new=row.new)
 
 
-def _shown(text: str) -> Markup:
-    if len(text) <= _LONGEST:
-        return inert(text)
-    left_out = Markup(' <span class="cut-mark">{} more characters</span>')
-    return inert(text[:_LONGEST]) + left_out.format(f"{len(text) - _LONGEST:,}")
-
-
-def _compared(before: str, after: str) -> tuple[Markup, Markup]:
-    """Both lines, the words that differ in `<b>`; unmarked where little is alike."""
-    if max(len(before), len(after)) > _COMPARED:
-        return _shown(before), _shown(after)
-    old, new = _WORD.findall(before), _WORD.findall(after)
-    head = _alike(old, new)
-    tail = _alike(old[head:][::-1], new[head:][::-1])
-    middle = old[head : len(old) - tail], new[head : len(new) - tail]
-    found = difflib.SequenceMatcher(None, *middle, autojunk=False).get_opcodes()
-    same = head + tail + sum(end - at for tag, at, end, _, _ in found if tag == "equal")
-    if 2 * same < 0.4 * (len(old) + len(new)):
-        return inert(before), inert(after)
-    left = [(tag, middle[0][at:end]) for tag, at, end, _, _ in found]
-    right = [(tag, middle[1][at:end]) for tag, _, _, at, end in found]
-    edges = [("equal", old[:head])], [("equal", old[len(old) - tail :])]
-    return _bold(edges[0] + left + edges[1]), _bold(edges[0] + right + edges[1])
-
-
-def _alike(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many words are equal at the beginning."""
-    for place, (left, right) in enumerate(zip(one, other, strict=False)):
-        if left != right:
-            return place
-    return min(len(one), len(other))
-
-
-def _bold(parts: Sequence[tuple[str, Sequence[str]]]) -> Markup:
-    shown: list[str] = []
-    for tag, words in parts:
-        text = str(inert("".join(words)))
-        shown.append(text if tag == "equal" or not words else f"<b>{text}</b>")
-    return Markup("".join(shown))
+def _table_rows(file: DiffFile, at: int, prefix: str, faults: Faults) -> Iterator[str]:
+    for line in file.lines:
+        kind, new, text = line.kind, line.new, escape(line.text)
+        if kind in ("hunk", "note"):
+            yield f'<tr class="{kind}">{_NO_NUMBERS}<td class="t">{text}</td></tr>\n'
+            continue
+        found = faults.get((file.path, new), ()) if new else ()
+        fault = " at-fault" if found else ""
+        place = f' id="{prefix}-{at}-{new}"' if prefix and new else ""
+        label = kind if kind != "same" else ""
+        yield (
+            f'<tr class="{kind}{fault}"{place}><td class="n" data-n="{line.old or ""}"></td>'
+            f'<td class="n" data-n="{new or ""}"></td><td class="s">'
+            f'<span class="hidden-label">{label}</span></td><td class="t">{text}</td></tr>\n'
+        )
+        for words in found:
+            yield f'<tr class="fault">{_NO_NUMBERS}<td class="t">{escape(words)}</td></tr>\n'

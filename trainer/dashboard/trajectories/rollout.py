@@ -10,10 +10,11 @@ from pathlib import Path
 
 from starlette.exceptions import HTTPException
 
+from patchgym.agent import Trajectory
 from patchgym.trainer.config import RunConfig
 from patchgym.trainer.dashboard.runs import OpenRun
 from patchgym.trainer.errors import RunError
-from patchgym.trainer.rollout_file import StoredRollout
+from patchgym.trainer.rollout_file import StoredRollout, decode, encode
 from patchgym.trainer.trajectory_store import TrajectoryStore
 
 from .judged_tests import Outing
@@ -76,6 +77,12 @@ class Rollout:
             sql = "SELECT id FROM rollouts WHERE group_id = ? ORDER BY member LIMIT ?"
             names += [row["id"] for row in self.run.reader.rows(sql, (group["id"], OTHERS))]
         return [name for name in names if name != self.name][:OTHERS]
+
+
+def warm_reading() -> None:
+    """Read a file that is none: what checks files is made on the first, which takes a while."""
+    nothing = Trajectory(rollout_id="", task_id="", seed=0, turns=(), stop_reason="submitted")
+    decode(encode(StoredRollout(trajectory=nothing, reward=None)), "")
 
 
 @lru_cache(maxsize=512)

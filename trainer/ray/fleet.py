@@ -1,0 +1,270 @@
+"""The driver's side of task hosts: which host acts or scores what, and what its loss means.
+
+A rollout whose host is lost ends as data, with the stop reason `sandbox_failed`: it is retried on
+another host, within `rollout.retries`, and counts against `failures.sandbox`. A score is asked of
+another host; when that fails `TRIES` times, it is unknown.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import anyio
+
+from patchgym.agent import Completion, Policy, SampleRequest, Straggle, Trajectory
+from patchgym.agent.chat import ChatTokenizer
+from patchgym.rewards import Reward, Verdict
+from patchgym.sandbox import PatchgymError, SandboxLost
+from patchgym.sandbox.ray import EndOfTalk, HostPlan, Hosts, Line, Place, Placement, Talk
+from patchgym.sandbox.ray.demand import Demand
+from patchgym.trainer.domain import OnStage
+
+from .orders import Answered, Asked, Dropped, Order, Setup, Staged, Straggles
+from .section import RaySection
+from .task_host import TaskHost
+
+TRIES = 3
+"""Hosts that a reward is asked of."""
+AFTER = 60.0
+"""Seconds past a rollout's own limit until its host counts as stuck with it."""
+
+
+class Fleet:
+    """Task hosts of one role."""
+
+    def __init__(
+        self,
+        section: RaySection,
+        setup: Callable[[int], Setup],
+        *,
+        resource: tuple[str, ...],
+        limit: int,
+        slots: int,
+        tell: Callable[[str], None],
+    ) -> None:
+        """`setup` makes what a host of so many slots is to be; `slots` is their total."""
+        self._make_setup, self._slots = setup, slots
+        self._share = 0
+        self._tokenizer: ChatTokenizer | None = None
+        self._lines: dict[str, Line] = {}
+        self._waiting: set[str] = set()
+        """Rollouts that wait for a sandbox."""
+        self.placement = Placement(capped=False)
+        plan = HostPlan(
+            actor=TaskHost,
+            arguments=(section.silence,),
+            resource=resource,
+            cpus=section.cpus,
+            limit=limit,
+            per_node=section.per_node,
+            open=self._open,
+            silence=section.silence,
+        )
+        self._hosts = Hosts(plan, on_up=self._up, on_lost=self._down, tell=tell)
+        self._demand = Demand(resource[0], section.max_hosts)
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """See `Hosts.kept`."""
+        demand = self._demand.followed(self.placement, lambda: len(self._waiting))
+        async with self._hosts.kept(), demand:
+            yield
+
+    async def equip(self, tokenizer: ChatTokenizer) -> None:
+        """Give every host what agents are made of, now and later."""
+        self._tokenizer = tokenizer
+        for line in tuple(self._lines.values()):
+            await line.peer.call("equip", tokenizer)
+
+    async def validate(self, tasks: Sequence[Any], progress: Callable[[int, int], None]) -> None:
+        """Share the tasks out; raises what the first host to fail raises."""
+        lines = list(self._lines.values())
+        counts = {line.name: (0, 0) for line in lines}
+        failed: list[Exception] = []
+
+        async def validate(line: Line, ids: Sequence[str]) -> None:
+            talk = line.peer.open("validate", ids)
+            try:
+                while True:
+                    counts[line.name] = await talk.receive()
+                    done, whole = zip(*counts.values(), strict=True)
+                    progress(sum(done), sum(whole))
+            except EndOfTalk:
+                await talk.result()
+            except Exception as error:  # raised below, without the group's wrapping
+                failed.append(error)
+                group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            for index, line in enumerate(lines):
+                ids = [task.id for task in tasks[index :: len(lines)]]
+                group.start_soon(validate, line, ids)
+        if failed:
+            raise failed[0]
+
+    def expect(self, tasks: Sequence[Any], image_of: Callable[[Any], str]) -> None:
+        """Spread what comes next over the hosts, each image to one that will be given its tasks."""
+        by_image = {image_of(task): task for task in reversed(tasks)}
+        for name, images in self.placement.expect(list(by_image)).items():
+            if images and name in self._lines:
+                self._lines[name].peer.open("expect", [by_image[each].id for each in images])
+
+    async def act(
+        self,
+        order: Order,
+        *,
+        image: str,
+        policy: Policy,
+        on_stage: OnStage,
+        straggle: Straggle,
+    ) -> Trajectory:
+        """One rollout on one host. A lost host is a trajectory that failed."""
+        started = time.monotonic()
+        where = "no host was up"
+        try:
+            with anyio.fail_after(order.limits.seconds + AFTER):
+                place = await self._place(image)
+                where = f"host {place.name} did not end it"
+                try:
+                    noted = partial(self._note, order.rollout_id, on_stage)
+                    return await self._act(place, order, policy, noted, straggle)
+                finally:
+                    self._waiting.discard(order.rollout_id)
+                    self.placement.release(place)
+        except TimeoutError:
+            error = f"{where} within {order.limits.seconds + AFTER:.0f} s"
+        except PatchgymError as problem:
+            error = f"{type(problem).__name__}: {problem}"
+        return Trajectory(
+            rollout_id=order.rollout_id,
+            task_id=order.task_id,
+            seed=order.seed,
+            turns=(),
+            stop_reason="sandbox_failed",
+            outcome=b"",
+            error=error,
+            seconds=time.monotonic() - started,
+        )
+
+    async def score(self, task_id: str, image: str, trajectory: Trajectory) -> Reward:
+        """The reward, from one host or the next."""
+        problem = ""
+        for _ in range(TRIES):
+            place = await self._place(image)
+            try:
+                reward: Reward = await self._lines[place.name].peer.call(
+                    "score", task_id, trajectory
+                )
+                return reward
+            except (SandboxLost, KeyError) as error:
+                problem = f"{type(error).__name__}: {error}"
+            finally:
+                self.placement.release(place)
+        verdict = Verdict(status="unknown", evidence="infra", detail=problem)
+        return Reward(total=None, scores=(), verdict=verdict)
+
+    def _note(
+        self, rollout_id: str, on_stage: OnStage, stage: str, /, *, sandbox: str = ""
+    ) -> None:
+        """Whoever waits for a sandbox is what more hosts would help."""
+        if stage == "lease wait":
+            self._waiting.add(rollout_id)
+        else:
+            self._waiting.discard(rollout_id)
+        on_stage(stage, sandbox=sandbox)
+
+    async def _place(self, image: str) -> Place:
+        asking = self.placement.ask(image)
+        try:
+            if asking.place is None:
+                await asking.woken.wait()
+        except BaseException:
+            self.placement.withdraw(asking)
+            raise
+        assert asking.place is not None
+        return asking.place
+
+    async def _act(
+        self,
+        place: Place,
+        order: Order,
+        policy: Policy,
+        on_stage: OnStage,
+        straggle: Straggle,
+    ) -> Trajectory:
+        if place.name not in self._lines:
+            raise SandboxLost(f"host {place.name} is lost")
+        talk = self._lines[place.name].peer.open("act", order)
+        try:
+            with straggle.scope:
+                await _Turns(talk, policy, on_stage).follow()
+            if straggle.asked:
+                talk.send(Straggles())
+            trajectory: Trajectory = await talk.result()
+        except BaseException:
+            talk.cancel()
+            raise
+        return trajectory
+
+    async def _open(self, line: Line) -> None:
+        if not self._share:
+            self._share = math.ceil(self._slots / max(self._hosts.expected, 1))
+        await line.peer.call("setup", self._make_setup(self._share))
+        if self._tokenizer is not None:
+            await line.peer.call("equip", self._tokenizer)
+
+    def _up(self, line: Line) -> None:
+        self._lines[line.name] = line
+        self.placement.up(line.name, self._share)
+
+    def _down(self, line: Line, error: SandboxLost) -> None:
+        self._lines.pop(line.name, None)
+        self.placement.down(line.name)
+
+
+class _Turns:
+    """The items of a rollout's talk: its stages, and the turns that it asks for."""
+
+    def __init__(self, talk: Talk, policy: Policy, on_stage: OnStage) -> None:
+        self._talk, self._policy, self._on_stage = talk, policy, on_stage
+        self._scopes: dict[int, anyio.CancelScope] = {}
+
+    async def follow(self) -> None:
+        """Until the rollout's end. Raises SandboxLost when its host is."""
+        lost: PatchgymError | None = None
+        async with anyio.create_task_group() as tasks:
+            try:
+                while True:
+                    item = await self._talk.receive()
+                    if isinstance(item, Staged):
+                        self._on_stage(item.stage, sandbox=item.sandbox)
+                    elif isinstance(item, Asked):
+                        scope = self._scopes[item.number] = anyio.CancelScope()
+                        tasks.start_soon(self._sample, item, scope)
+                    elif isinstance(item, Dropped) and item.number in self._scopes:
+                        self._scopes[item.number].cancel()
+            except EndOfTalk:
+                pass
+            except PatchgymError as error:
+                lost = error
+            tasks.cancel_scope.cancel()
+        if lost is not None:
+            raise lost
+
+    async def _sample(self, asked: Asked, scope: anyio.CancelScope) -> None:
+        try:
+            with scope:
+                self._talk.send(Answered(asked.number, await self._ask(asked.request)))
+        except Exception as failure:  # the rollout's own boundary makes it data, over there
+            words = f"{type(failure).__name__}: {failure}"
+            self._talk.send(Answered(asked.number, error=words))
+        finally:
+            self._scopes.pop(asked.number, None)
+
+    async def _ask(self, request: SampleRequest) -> Completion:
+        return await self._policy.sample(request)
