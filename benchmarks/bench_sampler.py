@@ -6,14 +6,17 @@ Each comparison runs its two sides in turn, on the same requests, after one roun
 compiles. Lengths are fixed in advance (no end of turn is waited for), so that both sides sample
 exactly the same number of tokens.
 
-The bound: a decoding step reads every weight once, whatever the number of turns in it, so that no
-more than turns x bandwidth / bytes of the weights tokens can come out in a second. The bandwidth is
-measured here, as both cores read a gigabyte. `--vllm` has vLLM on CPU (`make vllm`) do the same.
+Decoding is measured in float32 and in bfloat16, in turn. The bound: a decoding step reads every
+weight once, whatever the number of turns in it, so that no more than turns x bandwidth / bytes of
+the weights tokens can come out in a second. `share_of_bound_with_cache` also counts the keys and
+values that the step reads. The bandwidth is measured here, as both cores read a gigabyte. `--vllm`
+has vLLM on CPU (`make vllm`) do the same, in both types.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -35,14 +38,20 @@ from patchgym.datasets.cache import cache_dir
 from patchgym.trainer.model import ModelConfig, Tokenizer, ensure_weights, load_model
 from patchgym.trainer.model.decoder import Params
 from patchgym.trainer.sampler import JaxSampler, SamplerStatistics
-from patchgym.trainer.sampler_config import SamplerConfig
+from patchgym.trainer.sampler.engine import window_for
+from patchgym.trainer.sampler_config import Dtype, SamplerConfig
 from patchgym.trainer.weights import export_folder
 
 Loaded = tuple[ModelConfig, Params, Tokenizer]
 Workload = Callable[[JaxSampler], Awaitable[None]]
 
+DTYPES: tuple[Dtype, ...] = ("float32", "bfloat16")
+BYTES: dict[Dtype, int] = {"float32": 4, "bfloat16": 2}
+COUNTS = (1, 8, 32)
+"""Turns at once."""
 SLOTS = 16
 PROMPT_TOKENS = 220
+NEW_TOKENS = 48
 
 
 def main() -> None:
@@ -52,20 +61,28 @@ def main() -> None:
     known = parser.parse_args()
     repeats = known.repeats
     config, params, tokenizer = load_model(ensure_weights(cache_dir()))
-    beside = _vllm((config, params, tokenizer)) if known.vllm else {}
+    beside: dict[Dtype, dict[str, float]] = {
+        d: _vllm((config, params, tokenizer), d) for d in DTYPES if known.vllm
+    }
     # Without end-of-turn ids a turn is exactly as long as it was asked to be.
     tokenizer.end_ids = frozenset()
     found = anyio.run(_measure, (config, params, tokenizer), repeats)
-    for key, speed in beside.items():
-        ours = found[f"tokens_per_second_{key}"]
-        assert isinstance(ours, float)
-        found[f"vs_vllm_cpu_{key}"] = round(ours / speed, 3)
-        print(f"vllm, tokens a second at {key:8} {speed:8.1f}")
+    for dtype, theirs in beside.items():
+        for key, speed in theirs.items():
+            ours = found[f"tokens_per_second_{key}{_suffix(dtype)}"]
+            assert isinstance(ours, float)
+            found[f"vs_vllm_cpu_{key}{_suffix(dtype)}"] = round(ours / speed, 3)
+            print(f"vllm, {dtype}, tokens a second at {key:8} {speed:8.1f}")
     print("RESULT", json.dumps(found))
 
 
-def _vllm(loaded: Loaded) -> dict[str, float]:
-    """Tokens a second of vLLM on CPU, in float32 as ours, by turns at once."""
+def _suffix(dtype: Dtype) -> str:
+    """What names of results end with; float32 was first."""
+    return "" if dtype == "float32" else f"_{dtype}"
+
+
+def _vllm(loaded: Loaded, dtype: Dtype) -> dict[str, float]:
+    """Tokens a second of vLLM on CPU, by turns at once."""
     root = Path(__file__).resolve().parent.parent
     python = root / ".venv-vllm" / "bin" / "python"
     if not python.exists():
@@ -74,7 +91,7 @@ def _vllm(loaded: Loaded) -> dict[str, float]:
         export_folder(*loaded, Path(folder))
         words = [str(python), str(root / "benchmarks" / "peers" / "vllm_decode.py"), folder]
         done = subprocess.run(
-            [*words, "float32", str(PROMPT_TOKENS)], capture_output=True, text=True, check=False
+            [*words, dtype, str(PROMPT_TOKENS)], capture_output=True, text=True, check=False
         )
     if done.returncode:
         raise SystemExit(done.stderr[-3000:])
@@ -101,14 +118,12 @@ def _bandwidth() -> float:
 
 
 async def _measure(loaded: Loaded, repeats: int) -> dict[str, object]:
-    speeds = {f"tokens_per_second_{n}": await _speed(loaded, n) for n in (1, 8, 32)}
-    for name, speed in speeds.items():
-        print(f"{name:32} {speed:8.1f}")
+    print("load", " ".join(f"{load:.1f}" for load in os.getloadavg()))
+    rounds = {count: await _speeds(loaded, count, repeats) for count in COUNTS}
     bandwidth = _bandwidth()
-    step = bandwidth / (4 * loaded[0].parameters)
-    bounds = {n: speeds[f"tokens_per_second_{n}"] / (n * step) for n in (1, 8, 32)}
-    for count, share in bounds.items():
-        print(f"share_of_bandwidth_bound_{count:<7} {share:8.3f}")
+    decoding = _decoding(loaded[0], rounds, bandwidth)
+    for name, value in decoding.items():
+        print(f"{name:44} {value:8.3f}")
     prefill = await _prefill_speed(loaded)
     print(f"{'prefill_tokens_per_second':32} {prefill:8.1f}")
     refill = await _compare(loaded, repeats, (_in_batches, 512), (_continuously, 512))
@@ -118,21 +133,52 @@ async def _measure(loaded: Loaded, repeats: int) -> dict[str, object]:
     return {
         "continuous_vs_batches": round(statistics.median(refill), 3),
         "prefix_cache": round(statistics.median(cached), 3),
-        **{name: round(speed, 1) for name, speed in speeds.items()},
+        **{name: round(value, 3) for name, value in decoding.items()},
         "prefill_tokens_per_second": round(prefill, 1),
         "bandwidth_gb_per_second": round(bandwidth / 1e9, 1),
-        **{f"share_of_bandwidth_bound_{n}": round(share, 3) for n, share in bounds.items()},
-        "spread": {"continuous_vs_batches": _spread(refill), "prefix_cache": _spread(cached)},
+        "spread": {
+            "continuous_vs_batches": _spread(refill),
+            "prefix_cache": _spread(cached),
+            **{f"bfloat16_vs_float32_{n}": _spread(_ratios(rounds[n])) for n in COUNTS},
+        },
         "versions": {"jax": version("jax"), "python": platform.python_version()},
     }
+
+
+def _decoding(
+    model: ModelConfig, rounds: dict[int, dict[Dtype, list[float]]], bandwidth: float
+) -> dict[str, float]:
+    """Speeds, their ratios, and shares of what `bandwidth` (bytes a second) allows, by name."""
+    found = {}
+    for count, by_type in rounds.items():
+        found[f"bfloat16_vs_float32_{count}"] = statistics.median(_ratios(by_type))
+        for dtype, speeds in by_type.items():
+            speed, name = statistics.median(speeds), f"{count}{_suffix(dtype)}"
+            weights = BYTES[dtype] * model.parameters
+            token = 2 * model.layers * model.kv_heads * model.head_dim * BYTES["float32"]
+            cache = count * window_for(PROMPT_TOKENS + 1 + NEW_TOKENS) * token
+            found[f"tokens_per_second_{name}"] = speed
+            found[f"share_of_bandwidth_bound_{name}"] = speed / count * weights / bandwidth
+            found[f"share_of_bound_with_cache_{name}"] = (
+                speed / count * (weights + cache) / bandwidth
+            )
+    return found
+
+
+def _ratios(by_type: dict[Dtype, list[float]]) -> list[float]:
+    """How many times as fast bfloat16 is, once a repeat."""
+    pairs = zip(by_type["bfloat16"], by_type["float32"], strict=True)
+    return [fast / slow for fast, slow in pairs]
 
 
 def _spread(ratios: Sequence[float]) -> list[float]:
     return [round(min(ratios), 3), round(max(ratios), 3)]
 
 
-def _sampler(loaded: Loaded, slots: int = SLOTS, cache_mib: int = 512) -> JaxSampler:
-    config = SamplerConfig(slots=slots, context=1024, prefix_cache_mib=cache_mib)
+def _sampler(
+    loaded: Loaded, slots: int = SLOTS, cache_mib: int = 512, dtype: Dtype = "float32"
+) -> JaxSampler:
+    config = SamplerConfig(slots=slots, context=1024, prefix_cache_mib=cache_mib, dtype=dtype)
     return JaxSampler(config, *loaded)
 
 
@@ -150,13 +196,22 @@ async def _all(sampler: JaxSampler, requests: Sequence[SampleRequest]) -> None:
             group.start_soon(sampler.sample, request)
 
 
-async def _speed(loaded: Loaded, slots: int) -> float:
-    """Sampled tokens a second of decoding with `slots` turns running."""
-    async with _sampler(loaded, slots) as sampler:
-        await _all(sampler, [_request(seed, 48) for seed in range(slots)])
-        before = sampler.statistics()
-        await _all(sampler, [_request(seed, 48) for seed in range(slots)])
-        return _rate(before, sampler.statistics(), "sampled_tokens", "decode")
+async def _speeds(loaded: Loaded, slots: int, repeats: int) -> dict[Dtype, list[float]]:
+    """Sampled tokens a second of decoding with `slots` turns running, a repeat each, by type."""
+    found: dict[Dtype, list[float]] = {dtype: [] for dtype in DTYPES}
+    async with contextlib.AsyncExitStack() as opened:
+        samplers: dict[Dtype, JaxSampler] = {
+            dtype: await opened.enter_async_context(_sampler(loaded, slots, dtype=dtype))
+            for dtype in DTYPES
+        }
+        for repeat in range(repeats + 1):
+            for dtype, sampler in samplers.items():
+                before = sampler.statistics()
+                await _all(sampler, [_request(seed, NEW_TOKENS) for seed in range(slots)])
+                speed = _rate(before, sampler.statistics(), "sampled_tokens", "decode")
+                if repeat:  # the first round compiles
+                    found[dtype].append(speed)
+    return found
 
 
 async def _prefill_speed(loaded: Loaded) -> float:

@@ -95,7 +95,13 @@ def test_pieces_cover_a_context_and_only_the_last_is_padded() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"slots": 0}, {"context": 0}, {"steps_per_launch": -1}, {"prefix_cache_mib": -1}],
+    [
+        {"slots": 0},
+        {"context": 0},
+        {"steps_per_launch": -1},
+        {"prefix_cache_mib": -1},
+        {"dtype": "float16"},
+    ],
 )
 def test_settings_that_can_not_work_are_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} is"):

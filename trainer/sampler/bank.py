@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from patchgym.trainer.model.config import ModelConfig
 
-from . import kernels
+from . import kernels, kv_cache
 from .turn import Turn
 
 
@@ -32,7 +32,7 @@ class Bank:
     window: int = 0
     """Tokens that each slot has room for (S)."""
     weights: VersionedWeights | None = None
-    cache: kernels.Cache = field(default_factory=list)
+    cache: kv_cache.Cache = field(default_factory=list)
     turns: list[Turn | None] = field(init=False)
     tokens: npt.NDArray[np.int32] = field(init=False)
     """The token that each slot reads in next [R]."""
@@ -58,21 +58,21 @@ class Bank:
         if window <= self.window and (self.active or self.window < 2 * window):
             return
         if self.active:
-            self.cache = kernels.grow(self.cache, window)
+            self.cache = kv_cache.grow(self.cache, window)
         else:
             self.cache = []  # the old one's memory is free before the new one is taken
-            self.cache = kernels.empty_cache(self.config, self.rows, window)
+            self.cache = kv_cache.empty_cache(self.config, self.rows, window)
         self.window = window
 
     def insert(self, row: int, stored: npt.NDArray[np.float32]) -> None:
         """Put keys and values [L, 2, K, n, D] of a prefix at the start of a slot."""
         padding = [(0, 0)] * 3 + [(0, self.window - stored.shape[3]), (0, 0)]
         whole = jnp.asarray(np.pad(stored, padding))
-        self.cache = kernels.insert(self.cache, jnp.int32(row), whole)
+        self.cache = kv_cache.insert(self.cache, jnp.int32(row), whole)
 
     def extract(self, row: int, length: int) -> npt.NDArray[np.float32]:
         """A copy of the first `length` tokens' keys and values of a slot, [L, 2, K, n, D]."""
-        whole = kernels.extract(self.cache, jnp.int32(row))
+        whole = kv_cache.extract(self.cache, jnp.int32(row))
         return np.ascontiguousarray(np.asarray(whole)[:, :, :, :length])
 
     def prefill(self, row: int, tokens: Sequence[int], start: int, chunks: Sequence[int]) -> None:

@@ -154,7 +154,8 @@ class JaxSampler:
         return self._engine, self._thread
 
     def _lay_out(self, params: Params, version: int) -> VersionedWeights:
-        weights = kernels.lay_out(self._model, jax.tree.map(_on_one_device, params))
+        whole = jax.tree.map(_on_one_device, params)
+        weights = kernels.lay_out(self._model, whole, self._config.dtype)
         for array in jax.tree.leaves(weights):
             array.block_until_ready()
         return VersionedWeights(version, weights)
