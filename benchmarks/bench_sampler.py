@@ -225,7 +225,7 @@ async def _prefill_speed(loaded: Loaded) -> float:
 
 
 def _rate(before: SamplerStatistics, after: SamplerStatistics, count: str, kind: str) -> float:
-    seconds = after.busy_seconds[kind] - before.busy_seconds[kind]
+    seconds = after.busy_seconds[kind] - before.busy_seconds.get(kind, 0.0)
     return float((getattr(after, count) - getattr(before, count)) / seconds)
 
 
