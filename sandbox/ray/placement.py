@@ -82,6 +82,18 @@ class Placement:
         self._serve()
         return asking
 
+    async def acquire(self, key: str, *, only: str | None = None) -> Place:
+        """A place, however long that takes; cancelled, it costs nothing."""
+        asking = self.ask(key, only=only)
+        try:
+            if asking.place is None:
+                await asking.woken.wait()
+        except BaseException:
+            self.withdraw(asking)
+            raise
+        assert asking.place is not None
+        return asking.place
+
     def withdraw(self, asking: Asking) -> None:
         """Whoever asked wants it no more, whether it was served or not."""
         if asking.place is not None:

@@ -235,19 +235,11 @@ class RayPool:
             raise EngineUnavailable("the pool is closed")
         if only is not None and only not in self._placement.places:
             raise SandboxUnavailable(f"{key} was on host {only}, which is gone")
-        asking = self._placement.ask(key, only=only)
         try:
             with anyio.fail_after(max(left, 0)):
-                if asking.place is None:
-                    await asking.woken.wait()
+                return await self._placement.acquire(key, only=only)
         except TimeoutError:
-            self._placement.withdraw(asking)
             raise LeaseTimeout(f"no sandbox within {timeout:.1f} s: {self._culprit()}") from None
-        except BaseException:
-            self._placement.withdraw(asking)
-            raise
-        assert asking.place is not None
-        return asking.place
 
     async def _lease_at(
         self,

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from repair_answers import gold_source
 
 from patchgym.agent import (
     CharacterTokenizer,
@@ -41,14 +42,6 @@ def tasks() -> tuple[Task, ...]:
 async def pool(docker_image: str) -> AsyncIterator[Pool]:
     async with Pool(SandboxSpec(image=docker_image), size=3) as pool:
         yield pool
-
-
-def gold_source(task: Task) -> str:
-    """The file in focus with the gold patch applied, by its added and kept lines."""
-    lines = task.gold_patch.splitlines()
-    start = next(i for i, line in enumerate(lines) if line.startswith("@@")) + 1
-    kept = [line[1:] for line in lines[start:] if line[:1] in (" ", "+")]
-    return "\n".join(kept) + "\n"
 
 
 def answer(code: str) -> str:

@@ -128,7 +128,7 @@ class Fleet:
         where = "no host was up"
         try:
             with anyio.fail_after(order.limits.seconds + AFTER):
-                place = await self._place(image)
+                place = await self.placement.acquire(image)
                 where = f"host {place.name} did not end it"
                 try:
                     noted = partial(self._note, order.rollout_id, on_stage)
@@ -155,7 +155,7 @@ class Fleet:
         """The reward, from one host or the next."""
         problem = ""
         for _ in range(TRIES):
-            place = await self._place(image)
+            place = await self.placement.acquire(image)
             try:
                 reward: Reward = await self._lines[place.name].peer.call(
                     "score", task_id, trajectory
@@ -177,17 +177,6 @@ class Fleet:
         else:
             self._waiting.discard(rollout_id)
         on_stage(stage, sandbox=sandbox)
-
-    async def _place(self, image: str) -> Place:
-        asking = self.placement.ask(image)
-        try:
-            if asking.place is None:
-                await asking.woken.wait()
-        except BaseException:
-            self.placement.withdraw(asking)
-            raise
-        assert asking.place is not None
-        return asking.place
 
     async def _act(
         self,

@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 from ray_nodes import RayNodes
+from repair_answers import gold_source
 
 from patchgym.agent import (
     CharacterTokenizer,
@@ -60,13 +61,6 @@ def configured(few: tuple[Path, Path], address: str) -> RunConfig:
         },
         source="the test",
     )
-
-
-def gold_source(task: Task) -> str:
-    """The function in focus, right."""
-    lines = task.gold_patch.splitlines()
-    start = next(i for i, line in enumerate(lines) if line.startswith("@@")) + 1
-    return "\n".join(line[1:] for line in lines[start:] if line[:1] in (" ", "+")) + "\n"
 
 
 def scripted(tasks: tuple[Task, ...]) -> ScriptedPolicy:
