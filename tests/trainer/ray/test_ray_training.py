@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sqlite3
 import threading
 import time
@@ -10,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from ray_nodes import RayNodes
+from ray_nodes import RayNode, RayNodes
 
 from patchgym.trainer.config import RunConfig, config_from_mapping
 from patchgym.trainer.ray.simulated import (
@@ -95,9 +96,38 @@ async def test_a_node_that_dies_costs_no_group(cluster: RayNodes, tmp_path: Path
     assert len(trained) >= 24 and all(whole[group] == 4 for group in trained)
 
 
+async def test_a_slow_node_is_no_lost_node(cluster: RayNodes, tmp_path: Path) -> None:
+    config = configured(
+        cluster.address,
+        WORLD,
+        group={"max_staleness": 1},
+        rollout={"in_flight": 16},
+    )
+    over = threading.Event()
+    brake = threading.Thread(target=slow_down, args=(cluster.nodes[-1], over))
+    brake.start()
+    try:
+        run = await simulate_on_ray(config, tmp_path)
+    finally:
+        over.set()
+        brake.join()
+    assert len(run.steps) == 6
+    assert {row["stop_reason"] for row in run.rollouts} <= {"solved", "straggler"}
+    assert {row["reason"] for row in run.groups if row["state"] == "dropped"} <= {"stale"}
+
+
 def test_a_world_says_what_it_does_not_have() -> None:
     with pytest.raises(Exception, match="environment.settings.wings: a simulated world"):
         simulated_domain({"wings": 2})
+
+
+def slow_down(node: RayNode, over: threading.Event) -> None:
+    """Let a node run for a fifth of the time."""
+    while not over.is_set():
+        node.signal(signal.SIGSTOP)
+        time.sleep(0.2)
+        node.signal(signal.SIGCONT)
+        time.sleep(0.05)
 
 
 def kill_when_it_trains(cluster: RayNodes, ledger: Path) -> None:
