@@ -1,10 +1,14 @@
-"""What driver and task hosts tell each other."""
+"""What driver and task hosts tell each other.
+
+What goes many times in a rollout is a tuple: a frozen dataclass with slots is pickled field by
+field, in Python.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from patchgym.agent import Completion, RolloutLimits, SampleRequest, Turn
 
@@ -37,31 +41,27 @@ class Order:
     model: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
+class Staged(NamedTuple):
     """Host to driver: the rollout is in another stage, or has a sandbox."""
 
     stage: str
     sandbox: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """Host to driver: a turn to sample."""
 
     number: int
     request: SampleRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
+class Dropped(NamedTuple):
     """Host to driver: nobody waits for that turn any more."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(NamedTuple):
     """Driver to host: a turn, or why there is none."""
 
     number: int
@@ -69,6 +69,5 @@ class Answered:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Straggles:
+class Straggles(NamedTuple):
     """Driver to host: end the rollout as a straggler, with the turns that it has."""
