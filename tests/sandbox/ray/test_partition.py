@@ -76,7 +76,7 @@ def parted(cable: Cable) -> Iterator[RayNodes]:
         yield nodes
 
 
-async def until(condition: object, within: float = 120.0) -> None:
+async def until(condition: object, within: float = 240.0) -> None:
     """Wait for something to become true."""
     assert callable(condition)
     with anyio.fail_after(within):
@@ -94,7 +94,7 @@ def is_there(container: str) -> bool:
 async def test_a_cut_network_is_typed_and_nothing_leaks_on_the_far_side(
     parted: RayNodes, cable: Cable, docker_image: str
 ) -> None:
-    async with RayPool(small(docker_image), size=2, address=parted.address, silence=4.0) as pool:
+    async with RayPool(small(docker_image), size=2, address=parted.address, silence=8.0) as pool:
         await until(lambda: len(pool.hosts) == 2)
         async with pool.lease(timeout=WAIT) as one, pool.lease(timeout=WAIT) as other:
             far_pids = {str(pid) for pid in parted.nodes[-1].pids()}

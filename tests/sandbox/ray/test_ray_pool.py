@@ -30,16 +30,17 @@ from patchgym.sandbox.ray import line as line_module
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 WAIT = 120.0
-SILENCE = 4.0
+PATIENT = 60.0
+"""Seconds that a host may be silent in tests: a busy machine is no failure."""
 
 
 @asynccontextmanager
 async def opened(
-    cluster: RayNodes, spec: SandboxSpec, size: int, hosts: int = 2
+    cluster: RayNodes, spec: SandboxSpec, size: int, silence: float = PATIENT
 ) -> AsyncIterator[RayPool]:
-    """With at least so many hosts up."""
-    async with RayPool(spec, size=size, address=cluster.address, silence=SILENCE) as pool:
-        await until(lambda: len(pool.hosts) >= hosts)
+    """With both hosts up."""
+    async with RayPool(spec, size=size, address=cluster.address, silence=silence) as pool:
+        await until(lambda: len(pool.hosts) >= 2)
         yield pool
 
 
@@ -48,7 +49,7 @@ def start(program: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
 
 
-async def until(condition: object, within: float = 90.0) -> None:
+async def until(condition: object, within: float = 240.0) -> None:
     """Wait for something to become true."""
     assert callable(condition)
     with anyio.fail_after(within):
@@ -164,7 +165,7 @@ async def test_a_killed_node_is_typed_and_replaced(
 async def test_a_frozen_host_is_lost_and_returns_clean(
     cluster: RayNodes, docker_image: str, containers: Containers
 ) -> None:
-    async with opened(cluster, small(docker_image), 2) as pool:
+    async with opened(cluster, small(docker_image), 2, silence=8.0) as pool:
         async with pool.lease(timeout=WAIT) as one:
             frozen = node_of(cluster, pool, one.name)
             assert one.name in containers()

@@ -57,7 +57,7 @@ def configured(few: tuple[Path, Path], address: str) -> RunConfig:
             "tasks": {"train": str(few[0]), "heldout": str(few[1])},
             "sandbox": {"slots": 4, "tests_timeout": 120.0},  # a busy machine is no failure
             "scoring": {"workers": 2, "cache": ""},
-            "ray": {"address": address, "silence": 5.0},
+            "ray": {"address": address, "silence": 60.0},
         },
         source="the test",
     )
