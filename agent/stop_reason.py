@@ -22,10 +22,11 @@ StopReason = Literal[
     "policy_failed",
     "sandbox_failed",
     "environment_failed",
+    "host_lost",
     "scoring_failed",
 ]
 
-FailureKind = Literal["policy", "sandbox", "environment", "scoring"]
+FailureKind = Literal["policy", "sandbox", "environment", "host", "scoring"]
 """What failures are counted by: each kind has a budget of its own."""
 
 
@@ -83,6 +84,11 @@ STOP_RULES: Mapping[StopReason, StopRule] = MappingProxyType(
         ),
         "environment_failed": _rule(
             "the environment raised, or a tool never answered", retried=True, failure="environment"
+        ),
+        "host_lost": _rule(
+            "the machine that it ran on was lost, with all that it held",
+            retried=True,
+            failure="host",
         ),
         "scoring_failed": _rule(
             "the score is unknown: its sandbox failed", retried=True, failure="scoring"

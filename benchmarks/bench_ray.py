@@ -228,11 +228,15 @@ class Killer(threading.Thread):
 
     def run(self) -> None:
         """Until `stop`."""
+        starting: list[threading.Thread] = []
         while not self._over.wait(EVERY):
             self._cluster.nodes[1].kill()
             del self._cluster.nodes[1]
             self.killed += 1
-            self._cluster.add()
+            starting.append(threading.Thread(target=self._cluster.add))
+            starting[-1].start()
+        for each in starting:
+            each.join()
 
     def stop(self) -> None:
         """No more deaths."""
@@ -258,7 +262,6 @@ async def measure_kills(cluster: RayNodes, minutes: float, folder: Path) -> dict
         group={"size": 8, "per_step": 3, "max_staleness": 1},
         rollout={"in_flight": 24, "max_turns": 4, "max_new_tokens": 24, "retries": 4},
         scoring={"workers": 8},
-        failures={"sandbox": 1.0},
         ray={"silence": 5.0},
     )
     killer = Killer(cluster)
@@ -278,7 +281,7 @@ async def measure_kills(cluster: RayNodes, minutes: float, folder: Path) -> dict
         "groups_lost": dropped["too_few"],
         "groups_too_late": dropped["stale"],
         "rollouts": len(run.rollouts),
-        "rollouts_lost_with_a_node": reasons["sandbox_failed"],
+        "rollouts_lost_with_a_node": reasons["host_lost"],
     }
 
 

@@ -26,6 +26,8 @@ class FailureBudgets:
     """Sandboxes and the engine behind them."""
     environment: float = 0.3
     """The environment's own code and tools."""
+    host: float = 1.0
+    """Machines of a cluster: one that is lost takes all of its rollouts with it."""
     scoring: float = 0.3
     """Rewards that could not be known."""
 

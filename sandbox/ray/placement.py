@@ -75,6 +75,11 @@ class Placement:
         """A host gets nothing more."""
         self.places[name].draining = True
 
+    def shun(self, place: Place) -> None:
+        """What was asked of it failed: it gets nothing more, until it comes up anew. A lost host
+        fails at once, and would else be the one with the least to do."""
+        place.draining = True
+
     def ask(self, key: str, *, only: str | None = None) -> Asking:
         """Ask for a place; look at `place`, or wait for `woken`."""
         asking = Asking(key, only)

@@ -219,6 +219,7 @@ class RayPool:
             except SandboxLost as error:
                 self._failures += 1
                 self._last_error = str(error)
+                self._placement.shun(place)
                 self._release(place)
                 if anyio.current_time() - started >= timeout:
                     raise
@@ -249,7 +250,9 @@ class RayPool:
         image: str | None,
         snapshot: SandboxSnapshot | None,
     ) -> tuple[Talk, Sandbox]:
-        line = self._lines[place.name]
+        line = self._lines.get(place.name)
+        if line is None:
+            raise SandboxLost(f"host {place.name} is lost")
         talk = line.peer.open("lease", max(left, 0.0), borrower, image, snapshot)
         try:
             try:

@@ -1,8 +1,8 @@
 """The driver's side of task hosts: which host acts or scores what, and what its loss means.
 
-A rollout whose host is lost ends as data, with the stop reason `sandbox_failed`: it is retried on
-another host, within `rollout.retries`, and counts against `failures.sandbox`. A score is asked of
-another host; when that fails `TRIES` times, it is unknown.
+A rollout whose host is lost ends as data, with the stop reason `host_lost`, and is retried on
+another host, within `rollout.retries`. A score is asked of another host; when that fails `TRIES`
+times, it is unknown.
 """
 
 from __future__ import annotations
@@ -140,12 +140,14 @@ class Fleet:
             error = f"{where} within {order.limits.seconds + AFTER:.0f} s"
         except PatchgymError as problem:
             error = f"{type(problem).__name__}: {problem}"
+            if isinstance(problem, SandboxLost):
+                self.placement.shun(place)
         return Trajectory(
             rollout_id=order.rollout_id,
             task_id=order.task_id,
             seed=order.seed,
             turns=(),
-            stop_reason="sandbox_failed",
+            stop_reason="host_lost",
             outcome=b"",
             error=error,
             seconds=time.monotonic() - started,
@@ -157,12 +159,12 @@ class Fleet:
         for _ in range(TRIES):
             place = await self.placement.acquire(image)
             try:
-                reward: Reward = await self._lines[place.name].peer.call(
-                    "score", task_id, trajectory
-                )
+                peer = self._line(place).peer
+                reward: Reward = await peer.call("score", task_id, trajectory)
                 return reward
-            except (SandboxLost, KeyError) as error:
+            except SandboxLost as error:
                 problem = f"{type(error).__name__}: {error}"
+                self.placement.shun(place)
             finally:
                 self.placement.release(place)
         verdict = Verdict(status="unknown", evidence="infra", detail=problem)
@@ -186,9 +188,7 @@ class Fleet:
         on_stage: OnStage,
         straggle: Straggle,
     ) -> Trajectory:
-        if place.name not in self._lines:
-            raise SandboxLost(f"host {place.name} is lost")
-        talk = self._lines[place.name].peer.open("act", order)
+        talk = self._line(place).peer.open("act", order)
         try:
             with straggle.scope:
                 await _Turns(talk, policy, on_stage).follow()
@@ -199,6 +199,12 @@ class Fleet:
             talk.cancel()
             raise
         return trajectory
+
+    def _line(self, place: Place) -> Line:
+        """Raises SandboxLost when it went down meanwhile."""
+        if place.name not in self._lines:
+            raise SandboxLost(f"host {place.name} is lost")
+        return self._lines[place.name]
 
     async def _open(self, line: Line) -> None:
         if not self._share:

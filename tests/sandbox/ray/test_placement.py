@@ -58,6 +58,18 @@ def test_drained_and_lost_hosts_get_nothing() -> None:
     assert placed(waiting) == "c"
 
 
+def test_a_host_that_failed_is_shunned_until_it_comes_up_anew() -> None:
+    placement = hosts(False, a=4, b=4)
+    first = placement.ask("x").place
+    assert first is not None
+    placement.shun(first)
+    placement.release(first)  # and so has nothing to do at all
+    other = "b" if first.name == "a" else "a"
+    assert {placed(placement.ask("x")) for _ in range(3)} == {other}
+    placement.up(first.name, 4)
+    assert placed(placement.ask("y")) == first.name
+
+
 def test_what_was_left_on_a_host_is_asked_of_that_host() -> None:
     placement = hosts(True, a=1, b=1)
     asked = placement.ask("snapshot", only="b")

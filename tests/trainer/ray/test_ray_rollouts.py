@@ -169,7 +169,7 @@ async def test_a_node_that_dies_is_a_typed_failure_and_scores_go_elsewhere(
     cluster.nodes.pop()
     cluster.add()
     assert len(found) == 12
-    lost = [t for t, _ in found.values() if t.stop_reason == "sandbox_failed"]
+    lost = [t for t, _ in found.values() if t.stop_reason == "host_lost"]
     assert 1 <= len(lost) < 12
     for trajectory in lost:
         assert trajectory.error.startswith("SandboxLost: host ")
