@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -134,6 +136,48 @@ async def test_a_full_pool_names_its_culprit_and_drains(
         with pytest.raises(EngineUnavailable, match="the pool is closed"):
             async with pool.lease(timeout=1):
                 pass
+
+
+async def test_what_waits_is_asked_of_the_autoscaler(cluster: RayNodes, docker_image: str) -> None:
+    from ray.experimental.internal_kv import _internal_kv_get
+
+    def asked() -> list[dict[str, float]]:
+        """What Ray's autoscaler reads."""
+        told = _internal_kv_get(b"autoscaler_resource_request")
+        found: list[dict[str, float]] = json.loads(told) if told else []
+        return found
+
+    async with RayPool(
+        small(docker_image), size=2, address=cluster.address, silence=PATIENT, max_hosts=5
+    ) as pool:
+        await until(lambda: len(pool.hosts) == 2)
+        async with pool.lease(timeout=WAIT), pool.lease(timeout=WAIT):
+            async with anyio.create_task_group() as waiting:
+                for _ in range(6):
+                    waiting.start_soon(take, pool)
+                await until(lambda: asked() == [{"sandbox_host": 1}] * 5)
+                waiting.cancel_scope.cancel()
+        await until(lambda: asked() == [{"sandbox_host": 1}])
+
+
+async def take(pool: RayPool) -> None:
+    """Wait for a sandbox, and keep it."""
+    async with pool.lease(timeout=WAIT):
+        await anyio.sleep_forever()
+
+
+async def test_a_killed_actor_comes_up_again_on_its_node(
+    cluster: RayNodes, docker_image: str, containers: Containers
+) -> None:
+    async with opened(cluster, small(docker_image), 2) as pool:
+        async with pool.lease(timeout=WAIT) as one:
+            assert one.name in containers()
+            os.kill(int(one.name.split("-")[1]), signal.SIGKILL)
+            with pytest.raises(SandboxLost, match="host "):
+                await one.run("sleep 60", timeout=60)
+            await until(lambda: len(pool.hosts) == 2)
+            await until(lambda: one.name not in containers())
+    assert containers() == set()
 
 
 async def test_a_killed_node_is_typed_and_replaced(
