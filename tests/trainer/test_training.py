@@ -65,7 +65,7 @@ def training(config: RunConfig, learner: Learner, ledger: Ledger, store: Traject
     resources = SimpleNamespace(
         board=StageBoard(),
         domain=SimpleNamespace(train=TASKS),
-        pipeline_parts=lambda: None,
+        pipeline_parts=lambda: SimpleNamespace(rollouts=None),
         learner=learner,
         train=learner.train,
         publish=learner.publish,
