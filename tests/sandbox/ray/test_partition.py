@@ -105,7 +105,7 @@ async def test_a_cut_network_is_typed_and_nothing_leaks_on_the_far_side(
                 await far.run("sleep 100", timeout=100)
             assert (await near.run("echo here", timeout=10)).ok
             await until(lambda: not is_there(far.name))  # the far side gave it back by itself
-            assert len(pool.hosts) == 1
+            await until(lambda: len(pool.hosts) == 1)
         cable.plug()
         async with pool.lease(timeout=WAIT) as again:
             assert (await again.run("echo goes on", timeout=10)).ok
