@@ -95,7 +95,7 @@ def _join(address: str) -> None:
     from ray._private import worker
 
     # Ray prints a cluster's troubles to stdout, which is a program's own. No setting stops it.
-    vars(worker)["print_to_stdstream"] = _log
+    worker.__dict__["print_to_stdstream"] = _log
     import_ray().init(
         address=address,
         namespace=NAMESPACE,

@@ -163,7 +163,7 @@ class Hosts:
         """One life of a host; whether it was up at all."""
         actor = self._make(node)
         line = Line(actor, node.name, self._plan.handlers, silence=self._plan.silence)
-        was_up = False
+        was_up, error = False, SandboxLost("it was closed")
         try:
             await line.begin()
             async with anyio.create_task_group() as tasks:
@@ -236,9 +236,8 @@ async def _kill(actor: Any) -> None:
     await anyio.to_thread.run_sync(lambda: import_ray().kill(actor, no_restart=True))
 
 
-def _leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one error in it; the group itself where there are more."""
-    if len(group.exceptions) > 1:
-        return group
-    (only,) = group.exceptions
-    return _leaf(only) if isinstance(only, BaseExceptionGroup) else only
+def _leaf(error: BaseException) -> BaseException:
+    """The one error in a group; the group itself where there are more."""
+    if not isinstance(error, BaseExceptionGroup) or len(error.exceptions) > 1:
+        return error
+    return next(map(_leaf, error.exceptions), error)

@@ -125,7 +125,7 @@ class Fleet:
     ) -> Trajectory:
         """One rollout on one host. A lost host is a trajectory that failed."""
         started = time.monotonic()
-        where = "no host was up"
+        where, place = "no host was up", None
         try:
             with anyio.fail_after(order.limits.seconds + AFTER):
                 place = await self.placement.acquire(image)
@@ -140,7 +140,7 @@ class Fleet:
             error = f"{where} within {order.limits.seconds + AFTER:.0f} s"
         except PatchgymError as problem:
             error = f"{type(problem).__name__}: {problem}"
-            if isinstance(problem, SandboxLost):
+            if place is not None and isinstance(problem, SandboxLost):
                 self.placement.shun(place)
         return Trajectory(
             rollout_id=order.rollout_id,

@@ -105,6 +105,7 @@ class TaskService:
         opened = self._opened()
         assert opened.agents is not None, "act before equip"
         straggle, policy = Straggle(), HostPolicy(talk)
+        trajectory: Trajectory | None = None
 
         def on_stage(stage: str, /, *, sandbox: str = "") -> None:
             talk.send(Staged(stage, sandbox))
@@ -125,6 +126,7 @@ class TaskService:
                 model=order.model,
             )
             tasks.cancel_scope.cancel()
+        assert trajectory is not None
         return trajectory
 
     async def score(self, talk: Talk, task_id: str, trajectory: Trajectory) -> Reward:
