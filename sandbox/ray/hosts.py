@@ -108,7 +108,9 @@ class Hosts:
             self._tried = anyio.Event()
             await self._tried.wait()
         if not self.lines:
-            raise next(iter(self._errors.values()))
+            errors = list(self._errors.values())
+            # A node that is dying says nothing of why the others did not come up.
+            raise next((each for each in errors if not isinstance(each, SandboxLost)), errors[0])
 
     async def _keep_looking(self, tasks: anyio.abc.TaskGroup) -> None:
         while True:
