@@ -110,6 +110,8 @@ class RepairEnvironment:
         sandbox = await self._checked_out()
         await sandbox.write(self.focus.path, changed.encode())
         self._diff = await sandbox.diff()
+        # Bytecode of an earlier answer of the same second and size would count as fresh.
+        await sandbox.run(["find", ".", "-name", "*.pyc", "-delete"], timeout=30)
         report = await run_tests(
             sandbox,
             test_ids=(*self.task.fail_to_pass, *self.task.pass_to_pass),
