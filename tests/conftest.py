@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
+from ray_nodes import RayNodes, ray_nodes
 
 from patchgym.sandbox import BuildAccess, ImageStore, ensure_base, ensure_lint_image
 
@@ -60,6 +61,13 @@ def clean_environment() -> Iterator[dict[str, str]]:
     """An environment for child processes: ours, with nothing that changes what they print."""
     drop = ("PYTHONDONTWRITEBYTECODE", "FORCE_COLOR", "NO_COLOR")
     yield {key: value for key, value in os.environ.items() if key not in drop}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayNodes]:
+    """Two Ray nodes with sandboxes; a test that takes one away gives one back."""
+    with ray_nodes(2) as nodes:
+        yield nodes
 
 
 @pytest.fixture(scope="session")

@@ -101,8 +101,7 @@ class RepositoryDomain:
 
     def image_of(self, task: Task) -> str:
         """The task's own, or what its environment is built on, or the run's."""
-        base = task.environment.base if task.environment else ""
-        return task.image or base or self.image
+        return image_name(task, self.image)
 
     async def score(self, task: Task, trajectory: Trajectory) -> Reward:
         """By the components of the run's reward; verdicts are taken in fresh sandboxes."""
@@ -138,20 +137,51 @@ class RepositoryDomain:
             yield sandbox
 
 
+def kind_of(config: RunConfig) -> EnvironmentKind:
+    """Which of the two environments a run's tasks are acted in."""
+    return "repository" if config.environment.use == "repository" else "repair"
+
+
+def image_name(task: Task, usual: str) -> str:
+    """The task's own image, or what its environment is built on, or the `usual` one."""
+    base = task.environment.base if task.environment else ""
+    return task.image or base or usual
+
+
+def load_run_tasks(config: RunConfig) -> tuple[Sequence[Task], Sequence[Task]]:
+    """What is trained on and what is held out; ConfigError for tasks that a run can't have."""
+    train, heldout = load_task_set(config.tasks.train), load_task_set(config.tasks.heldout)
+    check_disjoint(train, heldout)
+    if kind_of(config) == "repair":
+        check_repairable((*train, *heldout))
+    return train, heldout
+
+
+async def validate(
+    domain: RepositoryDomain, tasks: Sequence[Task], progress: Callable[[int, int], None]
+) -> None:
+    """Gold passes and the empty patch fails, in the domain's sandboxes; see `preflight`."""
+    await preflight(
+        tasks,
+        domain.pool,
+        image_id=domain.image,
+        cache=ValidationCache(cache_dir() / "validated.json"),
+        jobs=domain.sandbox.slots,
+        progress=progress,
+        trials=TrialConfig(images=domain.images),
+    )
+
+
 async def open_repositories(
     config: RunConfig, progress: Progress, stack: AsyncExitStack
 ) -> RepositoryDomain:
     """Image, pool and validated tasks; the pool closes with `stack`."""
-    train, heldout = load_task_set(config.tasks.train), load_task_set(config.tasks.heldout)
-    check_disjoint(train, heldout)
-    kind: EnvironmentKind = "repository" if config.environment.use == "repository" else "repair"
-    if kind == "repair":
-        check_repairable((*train, *heldout))
+    train, heldout = load_run_tasks(config)
     progress.enter("preparing the sandbox image and filling the pool")
     domain = await open_task_domain(
         train,
         heldout,
-        kind=kind,
+        kind=kind_of(config),
         sandbox=config.sandbox,
         scoring=config.scoring,
         reward=config.reward,
@@ -159,15 +189,7 @@ async def open_repositories(
         on_opening=progress.enter,
     )
     progress.enter("validating tasks: the gold patch passes, the empty patch fails")
-    await preflight(
-        (*train, *heldout),
-        domain.pool,
-        image_id=domain.image,
-        cache=ValidationCache(cache_dir() / "validated.json"),
-        jobs=config.sandbox.slots,
-        progress=progress.advance,
-        trials=TrialConfig(images=domain.images),
-    )
+    await validate(domain, (*train, *heldout), progress.advance)
     return domain
 
 

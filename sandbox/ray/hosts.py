@@ -7,9 +7,9 @@ node appears ──► actor ──► hello ──► open ──► up ──�
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
@@ -20,7 +20,6 @@ from patchgym.sandbox.errors import PatchgymError, SandboxLost
 from .cluster import ClusterError, Node, import_ray, nodes
 from .frames import ERRORS
 from .line import Line, reason_of
-from .peer import Handler
 
 LOOK = 2.0  # seconds between looks for nodes
 FIRST_PAUSE = 1.0  # seconds before a lost host is tried again; doubles each time
@@ -48,8 +47,6 @@ class HostPlan:
     """Hosts on a node; more than one is for simulations."""
     open: Callable[[Line], Awaitable[None]]
     """Makes a host ready."""
-    handlers: Mapping[str, Handler] = field(default_factory=dict)
-    """What hosts may ask of us."""
     silence: float = SILENCE
 
 
@@ -67,16 +64,19 @@ class Hosts:
         """`on_up` and `on_lost` are told of each host; `tell` of what a person should know."""
         self._plan, self._up, self._lost, self._tell = plan, on_up, on_lost, tell
         self.lines: dict[str, Line] = {}
-        """Hosts that are up, by the name of their node."""
+        """Hosts that are up, by name."""
         self._tended: set[str] = set()
+        """Names of hosts that are up, or may come up."""
+        self._first_count = 0
         self._errors: dict[str, BaseException] = {}
         self._tried = anyio.Event()
         self._closing = False
 
-    @property
-    def expected(self) -> int:
-        """Hosts that are there or may come up."""
-        return len(self._tended)
+    def share(self, total: int) -> int:
+        """What one host gets of `total`: as much as each of those that were there at first."""
+        if not self._first_count:
+            self._first_count = len(self._tended)
+        return math.ceil(total / max(self._first_count, 1))
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
@@ -130,18 +130,15 @@ class Hosts:
         for node in found:
             room = (self._plan.limit or math.inf) * self._plan.per_node
             for host in self._on(node):
-                if host.id not in self._tended and len(self._tended) < room:
-                    self._tended.add(host.id)
+                if host.name not in self._tended and len(self._tended) < room:
+                    self._tended.add(host.name)
                     tasks.start_soon(self._tend, host)
 
     def _on(self, node: Node) -> list[Node]:
         """The hosts of a node, by names of their own."""
         if self._plan.per_node == 1:
             return [node]
-        return [
-            replace(node, id=f"{node.id}#{index}", name=f"{node.name}#{index}")
-            for index in range(self._plan.per_node)
-        ]
+        return [replace(node, name=f"{node.name}#{index}") for index in range(self._plan.per_node)]
 
     async def _tend(self, node: Node) -> None:
         pause = FIRST_PAUSE
@@ -154,24 +151,23 @@ class Hosts:
                 await anyio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
         finally:
-            self._tended.discard(node.id)
-            self._errors.pop(node.id, None)
+            self._tended.discard(node.name)
+            self._errors.pop(node.name, None)
 
     async def _is_alive(self, node: Node) -> bool:
-        alive = {each.id for each in await nodes(self._plan.resource)}
-        return node.id.partition("#")[0] in alive
+        return any(each.id == node.id for each in await nodes(self._plan.resource))
 
     async def _live(self, node: Node) -> bool:
         """One life of a host; whether it was up at all."""
         actor = self._make(node)
-        line = Line(actor, node.name, self._plan.handlers, silence=self._plan.silence)
+        line = Line(actor, node.name, silence=self._plan.silence)
         was_up, error = False, SandboxLost("it was closed")
         try:
             await line.begin()
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._ready, line, node, tasks)
+                tasks.start_soon(self._ready, line)
                 error = await line.run()
-                was_up = self.lines.pop(node.id, None) is not None
+                was_up = self.lines.pop(node.name, None) is not None
                 tasks.cancel_scope.cancel()
             if was_up and not self._closing:
                 self._lost(line, error)
@@ -191,24 +187,24 @@ class Hosts:
                     await _kill(actor)
         return was_up
 
-    async def _ready(self, line: Line, node: Node, tasks: anyio.abc.TaskGroup) -> None:
+    async def _ready(self, line: Line) -> None:
         await self._plan.open(line)
-        self.lines[node.id] = line
-        self._errors.pop(node.id, None)
+        self.lines[line.name] = line
+        self._errors.pop(line.name, None)
         self._up(line)
         self._tried.set()
 
     def _failed(self, node: Node, error: BaseException) -> None:
-        if node.id not in self._errors:
+        if node.name not in self._errors:
             self._tell(f"host {node.name}: {error}")
-        self._errors[node.id] = error
+        self._errors[node.name] = error
         self._tried.set()
 
     def _make(self, node: Node) -> Any:
         ray = import_ray()
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        there = NodeAffinitySchedulingStrategy(node.id.partition("#")[0], soft=False)
+        there = NodeAffinitySchedulingStrategy(node.id, soft=False)
         made = ray.remote(self._plan.actor).options(
             num_cpus=self._plan.cpus,
             max_concurrency=10_000,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -14,7 +13,7 @@ from patchgym.sandbox.errors import SandboxLost
 
 from .cluster import ClusterError, import_ray
 from .conversation import Hello, hello
-from .peer import Handler, Peer
+from .peer import Peer
 
 START_LIMIT = 120.0
 """Seconds for an actor's process to start and to answer; imports on a busy machine take long."""
@@ -23,18 +22,11 @@ START_LIMIT = 120.0
 class Line:
     """One conversation with the host behind `actor`. `run` is its life."""
 
-    def __init__(
-        self,
-        actor: Any,
-        name: str,
-        handlers: Mapping[str, Handler],
-        *,
-        silence: float,
-    ) -> None:
+    def __init__(self, actor: Any, name: str, *, silence: float) -> None:
         """`name` is the host's, for people; `silence` is for how long, in seconds, it may say
         nothing before it counts as lost."""
         self.name = name
-        self.peer = Peer(handlers, other=f"host {name}")
+        self.peer = Peer({}, other=f"host {name}")
         self._actor, self._silence = actor, silence
         self._session = secrets.token_hex(8)
         self._heard = 0.0

@@ -11,7 +11,6 @@ sandbox, so that no command crosses the network at all, are `patchgym.trainer.ra
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
@@ -72,10 +71,8 @@ class RayPool:
         self.spec = spec
         self._size, self._address = size, address
         self._placement = Placement(capped=True)
-        self._lines: dict[str, Line] = {}
         self._homes: dict[str, str] = {}
         """Host of each image that a snapshot left there."""
-        self._share = 0
         self._draining = False
         self._leases, self._wait_seconds, self._failures = 0, 0.0, 0
         self._last_error: str | None = None
@@ -139,7 +136,7 @@ class RayPool:
     @property
     def hosts(self) -> tuple[str, ...]:
         """Names of the hosts that are up."""
-        return tuple(self._lines)
+        return tuple(self._kept.lines)
 
     def expect(self, sources: Sequence[Source]) -> None:
         """Images or snapshots that will be leased next, the soonest first: spread over the hosts,
@@ -147,8 +144,8 @@ class RayPool:
         images = [each if isinstance(each, str) else each.image for each in sources]
         by_image = dict(zip(images, sources, strict=True))
         for name, keys in self._placement.expect(images).items():
-            if name in self._lines:
-                self._lines[name].peer.open("expect", [by_image[key] for key in keys])
+            if name in self._kept.lines:
+                self._kept.lines[name].peer.open("expect", [by_image[key] for key in keys])
 
     async def drain(self, host: str | None = None) -> None:
         """Give no more leases, of one host by its name or at all, and wait until those given have
@@ -160,7 +157,7 @@ class RayPool:
             raise SandboxUsageError(f"no host {host}; there are: {known}")
         else:
             self._placement.drain(host)
-        while any(self._held(name) for name in ([host] if host else self._lines)):
+        while any(self._held(name) for name in ([host] if host else self._kept.lines)):
             await self._returned.wait()
 
     async def statistics(self) -> PoolStatistics:
@@ -177,7 +174,7 @@ class RayPool:
                     found[name] = answer
 
         async with anyio.create_task_group() as tasks:
-            for name, line in self._lines.items():
+            for name, line in self._kept.lines.items():
                 tasks.start_soon(ask, name, line)
         return self._sum(found)
 
@@ -250,7 +247,7 @@ class RayPool:
         image: str | None,
         snapshot: SandboxSnapshot | None,
     ) -> tuple[Talk, Sandbox]:
-        line = self._lines.get(place.name)
+        line = self._kept.lines.get(place.name)
         if line is None:
             raise SandboxLost(f"host {place.name} is lost")
         talk = line.peer.open("lease", max(left, 0.0), borrower, image, snapshot)
@@ -281,17 +278,12 @@ class RayPool:
         )
 
     async def _open_host(self, line: Line) -> None:
-        """Every host gets the same share; it is known once it is known how many there are."""
-        if not self._share:
-            self._share = math.ceil(self._size / max(self._kept.expected, 1))
-        await line.peer.call("open", self.spec, self._share)
+        await line.peer.call("open", self.spec, self._kept.share(self._size))
 
     def _up(self, line: Line) -> None:
-        self._lines[line.name] = line
-        self._placement.up(line.name, self._share)
+        self._placement.up(line.name, self._kept.share(self._size))
 
     def _down(self, line: Line, error: SandboxLost) -> None:
-        self._lines.pop(line.name, None)
         self._placement.down(line.name)
         self._failures += 1
         self._last_error = str(error)

@@ -12,10 +12,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import anyio
 
 RAY = str(Path(sys.executable).parent / "ray")
 STARTED = 90.0  # seconds for a node to join
@@ -109,6 +111,13 @@ def ray_nodes(count: int, *, address: str = "127.0.0.1") -> Iterator[RayNodes]:
             node.signal(signal.SIGCONT)
             node.kill()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+async def until(condition: Callable[[], bool], within: float = 240.0) -> None:
+    """Wait for something to become true."""
+    with anyio.fail_after(within):
+        while not condition():  # noqa: ASYNC110
+            await anyio.sleep(0.1)
 
 
 def _start(words: list[str], folder: Path, environment: Mapping[str, str]) -> RayNode:

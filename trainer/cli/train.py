@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,33 +34,7 @@ if TYPE_CHECKING:
 
 def run(words: Sequence[str]) -> int:
     """Entry point."""
-    arguments = parser("train")
-    arguments.description = "Any setting is a flag too: --learner.learning-rate 1e-6"
-    arguments.add_argument("--config", type=Path, help="the run's TOML file")
-    arguments.add_argument("--resume", metavar="RUN", help="go on: a folder, a name, or latest")
-    arguments.add_argument(
-        "--from",
-        dest="origin",
-        default="",
-        metavar="best|STEP",
-        help="with --resume: from an older checkpoint; newer ones are set aside",
-    )
-    arguments.add_argument(
-        "--readmit",
-        default="",
-        metavar="ID|all",
-        help="with --resume: tasks that are left out come in again",
-    )
-    arguments.add_argument("--dry-run", action="store_true", help="check everything, train nothing")
-    arguments.add_argument("--print-config", action="store_true", help="the effective settings")
-    arguments.add_argument("--json", action="store_true", help="progress as lines for programs")
-    add_processes(arguments)
-    arguments.add_argument(
-        "--ray",
-        metavar="ADDRESS",
-        help="rollouts and rewards on the nodes of a Ray cluster: HOST:PORT, or auto",
-    )
-    known, rest = arguments.parse_known_args(words)
+    known, rest = _arguments().parse_known_args(words)
     processes = processes_of(known.processes, known.process, known.coordinator)
     overrides = override_pairs(rest)
     if known.ray:
@@ -108,6 +83,37 @@ def run(words: Sequence[str]) -> int:
         )
 
     return train_in(processes, start) if processes is not None else start(None)
+
+
+def _arguments() -> ArgumentParser:
+    """The flags that are no settings."""
+    arguments = parser("train")
+    arguments.description = "Any setting is a flag too: --learner.learning-rate 1e-6"
+    arguments.add_argument("--config", type=Path, help="the run's TOML file")
+    arguments.add_argument("--resume", metavar="RUN", help="go on: a folder, a name, or latest")
+    arguments.add_argument(
+        "--from",
+        dest="origin",
+        default="",
+        metavar="best|STEP",
+        help="with --resume: from an older checkpoint; newer ones are set aside",
+    )
+    arguments.add_argument(
+        "--readmit",
+        default="",
+        metavar="ID|all",
+        help="with --resume: tasks that are left out come in again",
+    )
+    arguments.add_argument("--dry-run", action="store_true", help="check everything, train nothing")
+    arguments.add_argument("--print-config", action="store_true", help="the effective settings")
+    arguments.add_argument("--json", action="store_true", help="progress as lines for programs")
+    add_processes(arguments)
+    arguments.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="rollouts and rewards on the nodes of a Ray cluster: HOST:PORT, or auto",
+    )
+    return arguments
 
 
 def _resumed(

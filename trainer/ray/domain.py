@@ -180,16 +180,7 @@ def _tasks(config: RunConfig) -> tuple[Sequence[Any], Sequence[Any], Callable[[A
         make: DomainFactory = load_attribute(config.environment.use, "environment.use")
         domain: Domain = make(config.environment.settings)
         return domain.train, domain.heldout, lambda task: ""
-    from patchgym.trainer.repositories import check_repairable
-    from patchgym.trainer.task_sets import check_disjoint, load_task_set
+    from patchgym.trainer.repositories import image_name, load_run_tasks
 
-    train, heldout = load_task_set(config.tasks.train), load_task_set(config.tasks.heldout)
-    check_disjoint(train, heldout)
-    if config.environment.use == "repair":
-        check_repairable((*train, *heldout))
-
-    def image(task: Any) -> str:
-        base = task.environment.base if task.environment else ""
-        return task.image or base or config.sandbox.image
-
-    return train, heldout, image
+    train, heldout = load_run_tasks(config)
+    return train, heldout, lambda task: image_name(task, config.sandbox.image)

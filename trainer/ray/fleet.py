@@ -7,7 +7,6 @@ times, it is unknown.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -16,7 +15,7 @@ from typing import Any
 
 import anyio
 
-from patchgym.agent import Completion, Policy, SampleRequest, Straggle, Trajectory
+from patchgym.agent import Policy, Straggle, Trajectory
 from patchgym.agent.chat import ChatTokenizer
 from patchgym.rewards import Reward, Verdict
 from patchgym.sandbox import PatchgymError, SandboxLost
@@ -49,9 +48,7 @@ class Fleet:
     ) -> None:
         """`setup` makes what a host of so many slots is to be; `slots` is their total."""
         self._make_setup, self._slots = setup, slots
-        self._share = 0
         self._tokenizer: ChatTokenizer | None = None
-        self._lines: dict[str, Line] = {}
         self._waiting: set[str] = set()
         """Rollouts that wait for a sandbox."""
         self.placement = Placement(capped=False)
@@ -78,12 +75,12 @@ class Fleet:
     async def equip(self, tokenizer: ChatTokenizer) -> None:
         """Give every host what agents are made of, now and later."""
         self._tokenizer = tokenizer
-        for line in tuple(self._lines.values()):
+        for line in tuple(self._hosts.lines.values()):
             await line.peer.call("equip", tokenizer)
 
     async def validate(self, tasks: Sequence[Any], progress: Callable[[int, int], None]) -> None:
         """Share the tasks out; raises what the first host to fail raises."""
-        lines = list(self._lines.values())
+        lines = list(self._hosts.lines.values())
         counts = {line.name: (0, 0) for line in lines}
         failed: list[Exception] = []
 
@@ -111,8 +108,8 @@ class Fleet:
         """Spread what comes next over the hosts, each image to one that will be given its tasks."""
         by_image = {image_of(task): task for task in reversed(tasks)}
         for name, images in self.placement.expect(list(by_image)).items():
-            if images and name in self._lines:
-                self._lines[name].peer.open("expect", [by_image[each].id for each in images])
+            if images and name in self._hosts.lines:
+                self._hosts.lines[name].peer.open("expect", [by_image[each].id for each in images])
 
     async def act(
         self,
@@ -202,23 +199,20 @@ class Fleet:
 
     def _line(self, place: Place) -> Line:
         """Raises SandboxLost when it went down meanwhile."""
-        if place.name not in self._lines:
+        if place.name not in self._hosts.lines:
             raise SandboxLost(f"host {place.name} is lost")
-        return self._lines[place.name]
+        return self._hosts.lines[place.name]
 
     async def _open(self, line: Line) -> None:
-        if not self._share:
-            self._share = math.ceil(self._slots / max(self._hosts.expected, 1))
-        await line.peer.call("setup", self._make_setup(self._share))
+        setup = self._make_setup(self._hosts.share(self._slots))
+        await line.peer.call("setup", setup)
         if self._tokenizer is not None:
             await line.peer.call("equip", self._tokenizer)
 
     def _up(self, line: Line) -> None:
-        self._lines[line.name] = line
-        self.placement.up(line.name, self._share)
+        self.placement.up(line.name, self._hosts.share(self._slots))
 
     def _down(self, line: Line, error: SandboxLost) -> None:
-        self._lines.pop(line.name, None)
         self.placement.down(line.name)
 
 
@@ -254,12 +248,9 @@ class _Turns:
     async def _sample(self, asked: Asked, scope: anyio.CancelScope) -> None:
         try:
             with scope:
-                self._talk.send(Answered(asked.number, await self._ask(asked.request)))
+                self._talk.send(Answered(asked.number, await self._policy.sample(asked.request)))
         except Exception as failure:  # the rollout's own boundary makes it data, over there
             words = f"{type(failure).__name__}: {failure}"
             self._talk.send(Answered(asked.number, error=words))
         finally:
             self._scopes.pop(asked.number, None)
-
-    async def _ask(self, request: SampleRequest) -> Completion:
-        return await self._policy.sample(request)

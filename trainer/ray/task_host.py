@@ -22,7 +22,6 @@ import anyio
 
 from patchgym.agent import AgentFactory, Straggle, Trajectory, rollout
 from patchgym.agent.chat import ChatTokenizer
-from patchgym.datasets.cache import cache_dir
 from patchgym.rewards import Reward
 from patchgym.sandbox.ray import Conversations, Handler, Held, Talk
 from patchgym.trainer.config import REPOSITORIES, RunConfig, config_from_mapping
@@ -76,22 +75,12 @@ class TaskService:
 
     async def validate(self, talk: Talk, ids: Sequence[str]) -> None:
         """Raises ConfigError for a task that is not worth running."""
-        from patchgym.datasets.trial import TrialConfig
-        from patchgym.trainer.preflight import ValidationCache, preflight
-        from patchgym.trainer.repositories import RepositoryDomain
+        from patchgym.trainer.repositories import RepositoryDomain, validate
 
         opened = self._opened()
-        domain = opened.domain
-        if isinstance(domain, RepositoryDomain):
-            await preflight(
-                [opened.tasks[each] for each in ids],
-                domain.pool,
-                image_id=domain.image,
-                cache=ValidationCache(cache_dir() / "validated.json"),
-                jobs=domain.sandbox.slots,
-                progress=lambda done, all_: talk.send((done, all_)),
-                trials=TrialConfig(images=domain.images),
-            )
+        if isinstance(opened.domain, RepositoryDomain):
+            tasks = [opened.tasks[each] for each in ids]
+            await validate(opened.domain, tasks, lambda *counts: talk.send(counts))
 
     async def equip(self, talk: Talk, tokenizer: ChatTokenizer) -> None:
         """From now on agents can be made."""
@@ -169,14 +158,14 @@ async def _opened(setup: Setup) -> AsyncIterator[Opened]:
 
 
 async def _repositories(config: RunConfig, setup: Setup, stack: AsyncExitStack) -> Domain:
-    from patchgym.trainer.repositories import open_task_domain
+    from patchgym.trainer.repositories import kind_of, open_task_domain
 
     rolls_out = setup.role == "rollouts"
     slots = setup.slots if rolls_out else 1
     return await open_task_domain(
         setup.train,
         setup.heldout,
-        kind="repair" if config.environment.use == "repair" else "repository",
+        kind=kind_of(config),
         sandbox=dataclasses.replace(config.sandbox, slots=slots),
         scoring=dataclasses.replace(config.scoring, slots=setup.slots),
         reward=config.reward,

@@ -8,10 +8,9 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 
-import anyio
 import pytest
 from docker_hosts import need
-from ray_nodes import RayNodes, ray_nodes
+from ray_nodes import RayNodes, ray_nodes, until
 
 from patchgym.sandbox import SandboxLost
 from patchgym.sandbox.conformance.backends import spec as small
@@ -74,14 +73,6 @@ def parted(cable: Cable) -> Iterator[RayNodes]:
             more=(f"--node-ip-address={cable.there}",),
         )
         yield nodes
-
-
-async def until(condition: object, within: float = 240.0) -> None:
-    """Wait for something to become true."""
-    assert callable(condition)
-    with anyio.fail_after(within):
-        while not condition():  # noqa: ASYNC110
-            await anyio.sleep(0.1)
 
 
 def is_there(container: str) -> bool:

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import anyio
 import anyio.to_thread
 import pytest
-from ray_nodes import RayNode, RayNodes
+from ray_nodes import RayNode, RayNodes, until
 
 from patchgym.sandbox import (
     CommandResult,
@@ -49,14 +49,6 @@ async def opened(
 def start(program: str) -> subprocess.Popen[str]:
     """A Python program of its own."""
     return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-
-
-async def until(condition: object, within: float = 240.0) -> None:
-    """Wait for something to become true."""
-    assert callable(condition)
-    with anyio.fail_after(within):
-        while not condition():  # noqa: ASYNC110
-            await anyio.sleep(0.1)
 
 
 class Containers:
