@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,10 +46,25 @@ def reading(folder: Path, step: int, others: Sequence[int]) -> Iterator[None]:
         except CheckpointError:
             raise
         except Exception as error:  # tensorstore's errors have no type of their own
-            broken, cause = first_line(error), error
+            broken, cause = first_line(error), error.with_traceback(None)
+        _drop_readers()
     raise CheckpointError(
         f"{path}: this checkpoint can't be restored ({broken}); {_instead(folder, others)}"
     ) from cause
+
+
+def _drop_readers() -> None:
+    """Collect Orbax's readers of the other arrays now, without a word from them.
+
+    It leaves them where they are once one of them failed. Collected some time later, each would
+    print a page about an error that was reported already.
+    """
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda _: None
+    try:
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
 
 
 def _instead(folder: Path, others: Sequence[int]) -> str:

@@ -78,7 +78,7 @@ class Resources:
     rollouts: Rollouts | None = None
     """None acts them in this process."""
     reward: float | None = None
-    """Mean reward of the last step, by which its checkpoint is ranked; None: not known."""
+    """The last step's `step_reward`, by which its checkpoint is ranked."""
     _saved: int = -1
     _rates: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=20))
 

@@ -66,6 +66,19 @@ class StepMetrics:
         return (used - before) / max(now - since, 1e-9) / self._slots
 
 
+def step_reward(metrics: Mapping[str, object], groups: Sequence[Group]) -> float | None:
+    """Mean reward by which the checkpoint of a step that trained `groups` is ranked.
+
+    That of the rollouts delivered during the step; when there were none, that of `groups`. None
+    when neither has a known reward.
+    """
+    reward = metrics["reward"]
+    if isinstance(reward, float):
+        return reward
+    trained = [value for group in groups for value in group.rewards()]
+    return sum(trained) / len(trained) if trained else None
+
+
 def step_line(step: int, steps: int, metrics: Mapping[str, object], idle_share: float) -> str:
     """A step in one line; `step` counts from 0."""
     line = f"step {step + 1}/{steps}: "

@@ -36,7 +36,7 @@ from .recorder import Recorder
 from .resources import Resources
 from .resume import Restored
 from .reward_watch import RewardWatch
-from .step_metrics import StepMetrics, step_line
+from .step_metrics import StepMetrics, step_line, step_reward
 from .telemetry import Gauges, gauges, signals
 from .train_batch import train_groups
 from .watchdog import Watchdog
@@ -224,8 +224,7 @@ class Training:
             await self._resources.publish()
         self._groups.drop_late()
         self._note(step, metrics)
-        reward = metrics["reward"]
-        self._resources.reward = reward if isinstance(reward, float) else None
+        self._resources.reward = step_reward(metrics, groups)
         self._alarms.rewards(self._rewards.note_step(step))
         if self.held_out.begins_at(learner.step):
             self._tasks.start_soon(self.held_out.beside, learner.step)

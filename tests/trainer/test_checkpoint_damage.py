@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +23,13 @@ from patchgym.trainer.model.decoder import init_params
 
 # Orbax's readers of other arrays report to nobody once one of them failed.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture(autouse=True)
+def readers_dropped() -> Iterator[None]:
+    """They end in the test that made them, not in one that comes later."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="module")
