@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from group_builders import book, member, take
-
 from patchgym.trainer.group import Group
 from patchgym.trainer.step_metrics import step_reward
 
