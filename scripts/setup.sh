@@ -37,7 +37,7 @@ find_python() {
 python_environment() {
     local stamp want python
     stamp=.venv/patchgym-setup
-    want=$(cat pyproject.toml uv.lock scripts/setup.sh | sha256sum)
+    want=$(cat pyproject.toml uv.lock setup.py sandbox/native/* trainer/sampler/native/* scripts/setup.sh | sha256sum)
     [ "$(cat "$stamp" 2>/dev/null || true)" = "$want" ] && return
     python=$(find_python)
     if [ ! -x .venv/bin/pip ] && ! "$python" -m venv .venv 2>/dev/null; then

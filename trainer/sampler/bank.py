@@ -12,6 +12,7 @@ import numpy.typing as npt
 from patchgym.trainer.model.config import ModelConfig
 
 from . import kernels, kv_cache
+from .prefix_cache import Stored
 from .turn import Turn
 
 
@@ -29,6 +30,8 @@ class Bank:
 
     config: ModelConfig
     rows: int
+    dtype: str = "float32"
+    """Of the cache: see `kv_cache.cache_dtype`."""
     window: int = 0
     """Tokens that each slot has room for (S)."""
     weights: VersionedWeights | None = None
@@ -61,16 +64,16 @@ class Bank:
             self.cache = kv_cache.grow(self.cache, window)
         else:
             self.cache = []  # the old one's memory is free before the new one is taken
-            self.cache = kv_cache.empty_cache(self.config, self.rows, window)
+            self.cache = kv_cache.empty_cache(self.config, self.rows, window, self.dtype)
         self.window = window
 
-    def insert(self, row: int, stored: npt.NDArray[np.float32]) -> None:
+    def insert(self, row: int, stored: Stored) -> None:
         """Put keys and values [L, 2, K, n, D] of a prefix at the start of a slot."""
         padding = [(0, 0)] * 3 + [(0, self.window - stored.shape[3]), (0, 0)]
         whole = jnp.asarray(np.pad(stored, padding))
         self.cache = kv_cache.insert(self.cache, jnp.int32(row), whole)
 
-    def extract(self, row: int, length: int) -> npt.NDArray[np.float32]:
+    def extract(self, row: int, length: int) -> Stored:
         """A copy of the first `length` tokens' keys and values of a slot, [L, 2, K, n, D]."""
         whole = kv_cache.extract(self.cache, jnp.int32(row))
         return np.ascontiguousarray(np.asarray(whole)[:, :, :, :length])

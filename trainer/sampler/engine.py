@@ -31,9 +31,10 @@ import numpy as np
 from patchgym.trainer.model.config import ModelConfig
 from patchgym.trainer.sampler_config import SamplerConfig
 
-from . import kernels
+from . import kernels, kv_cache
 from .bank import Bank, VersionedWeights
 from .errors import SamplerError
+from .native_attention import serves
 from .prefix_cache import Prefix, PrefixCache
 from .statistics import SamplerStatistics
 from .turn import Finish, Turn
@@ -60,7 +61,9 @@ class Engine:
         self._config, self._model, self._newest = config, model, weights
         rows = min(ROWS, config.slots)
         # Twice the slots: those on older weights finish while as many begin on the newest.
-        self._banks = [Bank(model, rows) for _ in range(2 * -(-config.slots // rows))]
+        dtype = kv_cache.cache_dtype(model, config.dtype)
+        self._banks = [Bank(model, rows, dtype) for _ in range(2 * -(-config.slots // rows))]
+        self._native = serves(model)
         self._prefixes = PrefixCache(config.prefix_cache_mib << 20)
         self._prefixes.clear(weights.version)
         self._wake = threading.Condition()
@@ -283,6 +286,7 @@ class Engine:
                 jnp.asarray(np.concatenate([bank.positions for bank in banks])),
                 jnp.asarray(draws.reshape(steps, -1)),
                 jnp.asarray(temperatures.reshape(-1)),
+                native=self._native,
             )
             tokens = np.asarray(sampled).reshape(draws.shape)
             scores = np.asarray(logprobs).reshape(draws.shape)

@@ -30,7 +30,7 @@ from patchgym.trainer.model.layers import (
 )
 
 from .draw import choose
-from .kv_cache import Cache, attend, attend_one, read_in, write
+from .kv_cache import Cache, attend, attend_one, read_in
 
 Weights: TypeAlias = dict[str, Any]
 """Weights laid out for sampling, by `lay_out`."""
@@ -138,7 +138,7 @@ def prefill(
     return filled
 
 
-@partial(jax.jit, static_argnums=0, donate_argnums=2)
+@partial(jax.jit, static_argnums=0, static_argnames="native", donate_argnums=2)
 def decode(
     config: ModelConfig,
     weights: Weights,
@@ -147,18 +147,21 @@ def decode(
     positions: jax.Array,
     draws: jax.Array,
     temperatures: jax.Array,
+    *,
+    native: bool = False,
 ) -> tuple[list[Cache], jax.Array, jax.Array]:
     """Sample N tokens for each turn of some banks of the same window.
 
     `tokens` [B] are read in at `positions` [B] first; `draws` [N, B] in [0, 1) decide;
     `temperatures` [B], 0 takes the most likely token. Returns the caches, the sampled tokens
-    [N, B], and their logprobs [N, B] under the distribution sampled from.
+    [N, B], and their logprobs [N, B] under the distribution sampled from. `native`: attention is
+    the kernel's in C.
     """
 
     def step(carry: Any, given: Any) -> Any:
         caches, tokens = carry
         draw, places, turns = given
-        caches, logits = _advance(config, weights, caches, tokens, places, turns)
+        caches, logits = _advance(config, weights, caches, tokens, places, turns, native)
         sampled, logprobs = choose(logits, draw, temperatures)
         return (caches, sampled), (sampled, logprobs)
 
@@ -176,20 +179,18 @@ def _advance(
     tokens: jax.Array,
     positions: jax.Array,
     turns: tuple[Turn, Turn],
+    native: bool,
 ) -> tuple[list[Cache], jax.Array]:
     """Read one token [B] a turn into the caches; logits [B, V] of the next."""
-    by_bank = positions.reshape(len(caches), -1)
     x = _embedded(config, weights, tokens)
     advanced: list[Cache] = [[] for _ in caches]
     for i, (layer, windowed) in enumerate(zip(weights["layers"], _windowed(config), strict=True)):
         q, k, v = _project(config, layer, x, turns[windowed])
         window = config.window if windowed else None
-        mixed = []
-        for bank, cache in enumerate(caches):
-            rows = slice(bank * by_bank.shape[1], (bank + 1) * by_bank.shape[1])
-            pair = write(cache[i], k[rows], v[rows], by_bank[bank])
-            advanced[bank].append(pair)
-            mixed.append(attend(q[rows], pair, by_bank[bank], window))
-        x = _rest(config, layer, x, jnp.concatenate(mixed))
+        pairs = [cache[i] for cache in caches]
+        mixed, pairs = attend(q, k, v, pairs, positions, window, native=native)
+        for cache, pair in zip(advanced, pairs, strict=True):
+            cache.append(pair)
+        x = _rest(config, layer, x, mixed)
     hidden = normed(config, x, weights["norm"])
     return advanced, _product(hidden, weights["head" if "head" in weights else "embed"])

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+Stored: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
+"""Of a cache, in its type: float32, or bfloat16 as uint16."""
 
 WORTHWHILE = 8
 """Tokens: a shorter common prefix costs more to copy than to compute."""
@@ -19,7 +23,7 @@ class Prefix:
 
     tokens: npt.NDArray[np.int32]
     """Ids [n]."""
-    stored: npt.NDArray[np.float32]
+    stored: Stored
     """Keys and values [L, 2, K, n, D]."""
 
 
