@@ -21,7 +21,7 @@ from .errors import ConfigError
 from .failures import FailureBudgets
 from .learner_config import LearnerConfig
 from .loss_config import unstable
-from .ray import RaySection
+from .ray import RaySection, server_port
 from .sampler_config import SamplerConfig
 from .settings import changed, check_known, read_mapping, to_toml, validated
 from .telemetry import TelemetryConfig
@@ -91,7 +91,7 @@ class PolicySection:
 
     use: str = "embedded"
     """`embedded` (the JAX sampler), `vllm` (an engine in this process), or vLLM servers as
-    `vllm:http://HOST:PORT`, several after commas: see docs/policies.md."""
+    `vllm:http://HOST:PORT`, several after commas, or `vllm:ray`: see docs/policies.md."""
     weights_folder: str = "/dev/shm"
     """Where new weights are laid down for servers; they must see it under the same path."""
 
@@ -282,8 +282,16 @@ class RunConfig:
 
     def _check_groups(self) -> None:
         use = self.policy.use
-        known = use in ("embedded", "vllm") or use.startswith(("vllm:http://", "vllm:https://"))
-        _require(known, "policy.use", use, "embedded, vllm, or vllm:http://HOST:PORT")
+        found = server_port(use) is not None
+        named = use.startswith(("vllm:http://", "vllm:https://"))
+        known = use in ("embedded", "vllm") or named or found
+        _require(known, "policy.use", use, "embedded, vllm, vllm:http://HOST:PORT, or vllm:ray")
+        _require(
+            not found or bool(self.ray.address),
+            "policy.use",
+            use,
+            "vllm:http://HOST:PORT where ray.address is empty: no cluster is there to be asked",
+        )
         group = self.group
         _require(
             group.max_staleness > 0 or not group.asynchronous,

@@ -3,6 +3,7 @@
     policy.use = "embedded"                      the JAX sampler, on the learner's own weights
     policy.use = "vllm"                          vLLM's engine in this process
     policy.use = "vllm:http://a:8000,http://b:8000"   servers, turns routed over them
+    policy.use = "vllm:ray"                      servers on the Ray cluster's nodes
 
 Whatever it is, the learner's weights are published to it before the first turn, so that no rollout
 is ever sampled from what a server happened to be started with.
@@ -10,6 +11,7 @@ is ever sampled from what a server happened to be started with.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,7 @@ from patchgym.agent import Completion, Policy, PolicyLoad, SampleRequest
 
 from .config import RunConfig
 from .errors import ConfigError
+from .ray import server_port
 from .resources import Trainee
 from .weights import EngineWeights, ServerWeights, WeightSink, export_folder
 
@@ -118,7 +121,7 @@ async def _servers(
 
     ends = sorted(tokenizer.end_ids)
     servers: dict[str, VllmServer] = {}
-    for url in config.policy.use.removeprefix("vllm:").split(","):
+    for url in await _urls(config, stack):
         server = VllmServer(url, end_ids=ends, turn_limit=config.rollout.turn_seconds)
         servers[url] = await stack.enter_async_context(server)
     weights = ServerWeights(list(servers.values()), model, Path(config.policy.weights_folder))
@@ -127,6 +130,15 @@ async def _servers(
     if len(servers) > 1:
         policy = await stack.enter_async_context(PolicyRouter(servers))
     return PublishedPolicy(policy, sink)
+
+
+async def _urls(config: RunConfig, stack: AsyncExitStack) -> Sequence[str]:
+    use = config.policy.use
+    if server_port(use) is not None:
+        from .ray.servers import ray_servers
+
+        return await stack.enter_async_context(ray_servers(use, config.ray.address))
+    return use.removeprefix("vllm:").split(",")
 
 
 async def _engine(

@@ -3,7 +3,7 @@
 Importing this does not import ray.
 """
 
-from .cluster import ClusterError, connected
+from .cluster import ClusterError, Node, connected, nodes
 from .conversation import Conversations, Hello, Service
 from .frames import RemoteFailure
 from .held import Held
@@ -27,6 +27,7 @@ __all__ = [
     "HostPlan",
     "Hosts",
     "Line",
+    "Node",
     "Peer",
     "Place",
     "Placement",
@@ -36,4 +37,5 @@ __all__ = [
     "Service",
     "Talk",
     "connected",
+    "nodes",
 ]

@@ -31,6 +31,8 @@ class Node:
     """Ray's."""
     name: str
     """Its address and the beginning of its id: unique, for people."""
+    address: str
+    """Of the machine, as others of the cluster reach it."""
     resources: dict[str, float]
     """What it declares."""
 
@@ -79,6 +81,7 @@ async def nodes(resources: tuple[str, ...]) -> list[Node]:
         Node(
             id=each["NodeID"],
             name=f"{each.get('NodeManagerAddress', '?')}/{each['NodeID'][:6]}",
+            address=each.get("NodeManagerAddress", ""),
             resources=dict(each.get("Resources") or {}),
         )
         for each in listed

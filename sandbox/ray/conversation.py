@@ -2,7 +2,7 @@
 
     begin(session)     ends what went before, with all that it held, and says who answers
     post(frames)       frames of the driver
-    events()           our frames, as soon as there are any, at the latest after BEAT seconds
+    events()           our frames, as soon as there are any, at the latest after a beat
 
 A conversation is unbroken or it is over: a lost reply is not asked for again, since nobody knows
 what it held. The driver begins another one, under another name. When the driver has not asked for
@@ -28,8 +28,9 @@ from patchgym.sandbox.errors import SandboxLost
 from .frames import Frame
 from .peer import Handler, Peer
 
-BEAT = 1.0
-"""Seconds that `events` waits at most: the driver hears of a host at least so often."""
+BEAT = 5.0
+"""Seconds that `events` waits at most: the driver hears of a host at least so often, and at least
+four times in the silence after which it counts as lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,7 @@ class Conversations:
     def __init__(self, service: Service, *, silence: float) -> None:
         """`silence`: seconds without a word after which the driver counts as gone."""
         self._service, self._silence = service, silence
+        self._beat = min(BEAT, silence / 4)
         self._session = ""
         self._peer: Peer | None = None
         self._task: asyncio.Task[None] | None = None
@@ -100,7 +102,7 @@ class Conversations:
         peer = self._current(session)
         self._asking += 1
         try:
-            return await peer.take(BEAT)
+            return await peer.take(self._beat)
         finally:
             self._asking -= 1
             self._heard = anyio.current_time()
@@ -122,7 +124,7 @@ class Conversations:
             while left > 0:
                 await anyio.sleep(left)
                 waits = self._heard + self._silence - anyio.current_time()
-                left = BEAT if self._asking else waits
+                left = self._beat if self._asking else waits
             self._session = ""
 
     async def _end(self) -> None:

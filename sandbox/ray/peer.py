@@ -1,7 +1,8 @@
 """One end of a conversation: talks opened by either side, their items, ends and cancellation.
 
     talk = peer.open("lease", ...)      a task at the other end runs the handler of that name
-    talk.send(item)                     items, both ways, in order
+    talk.send(item)                     items, both ways, in order; with `urgent=False` it may wait
+                                        a moment for others to travel with
     await talk.receive()                the other side's next item
     await talk.result()                 what the handler returned or raised
     talk.cancel()                       cancels the handler
@@ -27,6 +28,7 @@ from .frames import Frame, Kind, decode, decode_error, encode, encode_error
 
 WIND_UP = 30.0  # seconds for a cancelled handler to end before its caller goes on without it
 FULL = 8 << 20  # bytes that wait to go, above which `room` waits
+LINGER = 0.05  # seconds that what is not urgent waits for company
 
 Handler = Callable[..., Awaitable[object]]
 """Called with its `Talk` and the arguments of `open`; what it returns is the talk's result."""
@@ -54,9 +56,9 @@ class Talk:
         """Its handler has ended, or the other side is lost."""
         return self._over
 
-    def send(self, item: object) -> None:
+    def send(self, item: object, *, urgent: bool = True) -> None:
         """Put an item on its way. Raises what pickling raises."""
-        self.peer.put("item", self, encode(item))
+        self.peer.put("item", self, encode(item), urgent=urgent)
 
     async def receive(self) -> Any:
         """The next item. Raises EndOfTalk after the last, SandboxLost when the other side is."""
@@ -125,6 +127,8 @@ class Peer:
         self._out: deque[Frame] = deque()
         self._bytes = 0
         self._filled = anyio.Event()
+        self._pressed = anyio.Event()
+        """Set while something that is urgent waits to go."""
         self._emptied = anyio.Event()
         self._tasks: anyio.abc.TaskGroup | None = None
 
@@ -160,22 +164,29 @@ class Peer:
                 await talk.ended(WIND_UP)
             raise
 
-    def put(self, kind: Kind, talk: Talk, payload: bytes) -> None:
+    def put(self, kind: Kind, talk: Talk, payload: bytes, *, urgent: bool = True) -> None:
         """Line a frame up to go."""
         if self.lost is None:
             self._out.append(Frame(kind, talk._opener, talk._number, payload))
             self._bytes += len(payload)
             self._filled.set()
+            if urgent:
+                self._pressed.set()
 
     async def take(self, within: float | None) -> list[Frame]:
-        """The frames that wait to go, as soon as there is one; none after `within` seconds."""
+        """The frames that wait to go, as soon as one is urgent, or `LINGER` seconds after the first
+        of them; none after `within` seconds."""
         if not self._out:
             self._filled = anyio.Event()
             with anyio.move_on_after(within):
                 await self._filled.wait()
+        if self._out and not self._pressed.is_set():
+            with anyio.move_on_after(LINGER):
+                await self._pressed.wait()
         frames = list(self._out)
         self._out.clear()
         self._bytes = 0
+        self._pressed = anyio.Event()
         self._emptied.set()
         return frames
 
@@ -213,6 +224,7 @@ class Peer:
             elif talk.scope is not None:
                 talk.scope.cancel()
         self._filled.set()
+        self._pressed.set()
         self._emptied.set()
         return self.lost
 

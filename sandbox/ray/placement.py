@@ -2,7 +2,8 @@
 
 Of the hosts that are up and not draining, one with room whose load (what it holds by what it
 takes) is least; but one that has the wanted image warm is preferred while its load is at most
-`WARM_BONUS` above that. Those who wait are served in the order in which they came.
+`WARM_BONUS` above that, and before it one that was given the same work already, while its load is at
+most `SAME_BONUS` above. Those who wait are served in the order in which they came.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ import anyio
 
 WARM_BONUS = 0.25
 """Load above the least one at which a warm image is still worth going to."""
+SAME_BONUS = 4.0
+"""The same for a host that has done the same work, and may still know what came of it."""
 REMEMBERED = 64
 """Images of a host that count as warm, the latest ones."""
+KNOWN = 4096
+"""Works that a host counts as having done, the latest ones."""
 
 
 @dataclass(slots=True, eq=False)
@@ -29,18 +34,18 @@ class Place:
     held: int = 0
     draining: bool = False
     warm: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    done: OrderedDict[str, None] = field(default_factory=OrderedDict)
 
     @property
     def load(self) -> float:
         """Share of it that is taken; above 1 where more waits there."""
         return self.held / self.size
 
-    def remember(self, key: str) -> None:
-        """It has this image from now on."""
-        self.warm[key] = None
-        self.warm.move_to_end(key)
-        while len(self.warm) > REMEMBERED:
-            self.warm.popitem(last=False)
+    def remember(self, key: str, work: str = "") -> None:
+        """It has this image from now on, and has been given this work."""
+        _note(self.warm, key, REMEMBERED)
+        if work:
+            _note(self.done, work, KNOWN)
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +55,8 @@ class Asking:
     key: str
     only: str | None = None
     """The one host that will do."""
+    work: str = ""
+    """What it is for, where the same may come again."""
     woken: anyio.Event = field(default_factory=anyio.Event)
     place: Place | None = None
 
@@ -80,16 +87,16 @@ class Placement:
         fails at once, and would else be the one with the least to do."""
         place.draining = True
 
-    def ask(self, key: str, *, only: str | None = None) -> Asking:
+    def ask(self, key: str, *, only: str | None = None, work: str = "") -> Asking:
         """Ask for a place; look at `place`, or wait for `woken`."""
-        asking = Asking(key, only)
+        asking = Asking(key, only, work)
         self.waiting.append(asking)
         self._serve()
         return asking
 
-    async def acquire(self, key: str, *, only: str | None = None) -> Place:
+    async def acquire(self, key: str, *, only: str | None = None, work: str = "") -> Place:
         """A place, however long that takes; cancelled, it costs nothing."""
-        asking = self.ask(key, only=only)
+        asking = self.ask(key, only=only, work=work)
         try:
             if asking.place is None:
                 await asking.woken.wait()
@@ -115,7 +122,8 @@ class Placement:
         """Spread images that will be wanted over the hosts, the soonest first; each by host."""
         spread: dict[str, list[str]] = {name: [] for name in self.places}
         for key in keys:
-            place = self._best(key, None, extra={n: len(each) for n, each in spread.items()})
+            counts = {name: len(each) for name, each in spread.items()}
+            place = self._best(Asking(key), extra=counts)
             if place is not None:
                 spread[place.name].append(key)
                 place.remember(key)
@@ -123,21 +131,21 @@ class Placement:
 
     def _serve(self) -> None:
         for asking in tuple(self.waiting):
-            place = self._best(asking.key, asking.only, extra={})
+            place = self._best(asking, extra={})
             if place is None:
                 continue
             self.waiting.remove(asking)
             place.held += 1
-            place.remember(asking.key)
+            place.remember(asking.key, asking.work)
             asking.place = place
             asking.woken.set()
 
-    def _best(self, key: str, only: str | None, *, extra: dict[str, int]) -> Place | None:
+    def _best(self, asking: Asking, *, extra: dict[str, int]) -> Place | None:
         fit = [
             each
             for each in self.places.values()
             if not each.draining
-            and only in (None, each.name)
+            and asking.only in (None, each.name)
             and (extra or not self._capped or each.held < each.size)
         ]
         if not fit:
@@ -147,5 +155,13 @@ class Placement:
             return place.load + extra.get(place.name, 0) / place.size
 
         least = min(map(load, fit))
-        warm = [each for each in fit if key in each.warm and load(each) <= least + WARM_BONUS]
-        return min(warm or fit, key=load)
+        same = [p for p in fit if asking.work in p.done and load(p) <= least + SAME_BONUS]
+        warm = [p for p in fit if asking.key in p.warm and load(p) <= least + WARM_BONUS]
+        return min(same or warm or fit, key=load)
+
+
+def _note(known: OrderedDict[str, None], key: str, most: int) -> None:
+    known[key] = None
+    known.move_to_end(key)
+    while len(known) > most:
+        known.popitem(last=False)

@@ -296,6 +296,13 @@ def test_mistakes_show_at_once(here: Path, capsys: pytest.CaptureFixture[str]) -
     assert "--predictions has no use" in refused(capsys, *words, "--predictions", "gold")
     assert "use --samples" in refused(capsys, *words, "--repeats", "2")
     assert "give --tokenizer" in refused(capsys, *words[:2], "--policy", "vllm:http://127.0.0.1:9")
+    tokenizer = str(write_tokenizer(here / "tokenizer"))
+    assert "which cluster? give --ray" in refused(
+        capsys, *words[:2], "--policy", "vllm:ray", "--tokenizer", tokenizer
+    )
+    assert "--ray has no use with --predictions" in refused(
+        capsys, *words[:2], "--predictions", "gold", "--ray", "auto"
+    )
     assert "--scaffold bash does not fit the repair" in refused(
         capsys, *words, "--scaffold", "bash"
     )

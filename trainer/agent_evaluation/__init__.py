@@ -3,7 +3,7 @@
 from .estimates import Estimate, estimate, pass_at_k
 from .folder import EvaluationFolder, is_evaluation, open_evaluation
 from .report import report_of
-from .run import AgentEvaluation, Watcher, settled
+from .run import AgentEvaluation, Watcher, agent_section, settled
 from .samples import Sample, read_samples, sample_of
 from .settings import AgentSettings, resolve_settings
 from .source import SampleSource, sample_id
@@ -16,6 +16,7 @@ __all__ = [
     "Sample",
     "SampleSource",
     "Watcher",
+    "agent_section",
     "estimate",
     "is_evaluation",
     "open_evaluation",

@@ -18,17 +18,17 @@ import anyio
 import anyio.to_thread
 
 from patchgym.agent import AgentFactory, RolloutLimits, Trajectory
-from patchgym.agent.scaffolds import ScaffoldConfig, make_agent
+from patchgym.agent.scaffolds import make_agent
 from patchgym.datasets.task import Task
 from patchgym.rewards import Reward
 from patchgym.trainer.admission import Admission
-from patchgym.trainer.config import ScoringSection
+from patchgym.trainer.config import AgentSection, ScoringSection
 from patchgym.trainer.domain import Domain
 from patchgym.trainer.failures import FailureBudgets
 from patchgym.trainer.group import WorkItem
 from patchgym.trainer.idle import StageBoard
 from patchgym.trainer.ledger import Ledger
-from patchgym.trainer.pipeline import Pipeline, PipelineParts
+from patchgym.trainer.pipeline import Pipeline, PipelineParts, Rollouts
 from patchgym.trainer.policies import OpenedPolicy
 from patchgym.trainer.policies.text_policy import CONTEXT_CHARACTERS, TURN_CHARACTERS
 from patchgym.trainer.recorder import Recorder
@@ -74,6 +74,8 @@ class AgentEvaluation:
     """Rollouts at once."""
     scoring: ScoringSection
     watcher: Watcher
+    rollouts: Rollouts | None = None
+    """Where rollouts are acted; None: in this process."""
     retries: int = 2
     """Fresh attempts after a failure of policy, sandbox or environment."""
 
@@ -111,6 +113,7 @@ class AgentEvaluation:
                 domain=self.domain,
                 board=StageBoard(),
                 admission=Admission(self.slots),
+                rollouts=self.rollouts,
             ),
             limits=self._limits(),
             scoring=self.scoring,
@@ -133,10 +136,7 @@ class AgentEvaluation:
             await pipeline.run(source, deliver, slots=self.slots)
 
     def _agents(self) -> AgentFactory:
-        config = ScaffoldConfig()
-        if not self.opened.trainable:
-            tokens = config.observation_tokens * CONTEXT_CHARACTERS
-            config = replace(config, observation_tokens=tokens)
+        config = agent_section(self.settings, self.opened)
         return make_agent(self.settings.scaffold, self.opened.tokenizer, config)
 
     def _limits(self) -> RolloutLimits:
@@ -151,6 +151,14 @@ class AgentEvaluation:
             # What is set aside for the turn to come must not eat the context up.
             context_tokens=limits.context_tokens * CONTEXT_CHARACTERS + new,
         )
+
+
+def agent_section(settings: AgentSettings, opened: OpenedPolicy) -> AgentSection:
+    """How the agents of an evaluation are made; a text policy's ids are characters."""
+    section = AgentSection(scaffold=settings.scaffold)
+    if opened.trainable:
+        return section
+    return replace(section, observation_tokens=section.observation_tokens * CONTEXT_CHARACTERS)
 
 
 def settled(folder: EvaluationFolder) -> set[str]:

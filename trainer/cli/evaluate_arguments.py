@@ -24,7 +24,7 @@ _PREDICTIONS_ONLY = ("--predictions", "--repeats")
 _POLICY_ONLY = (
     "--samples", "--scaffold", "--environment", "--max-turns", "--max-new-tokens",
     "--context-tokens", "--temperature", "--seed", "--slots", "--run-folder", "--predictions-out",
-    "--tokenizer", "--api-key-variable", "--price-in", "--price-out",
+    "--tokenizer", "--api-key-variable", "--ray", "--price-in", "--price-out",
 )  # fmt: skip
 
 
@@ -81,6 +81,10 @@ def _add_policy(group: argparse._ArgumentGroup) -> None:
     add("--predictions-out", type=Path, metavar="FILE", help="the first samples' patches")
     add("--tokenizer", default="", metavar="FOLDER|GGUF", help="of the model that servers serve")
     add("--api-key-variable", metavar="NAME", help="environment variable with the servers' key")
+    add(
+        "--ray", default="", metavar="ADDRESS",
+        help="HOST:PORT or auto: sandboxes are on the nodes of that cluster; --jobs over all of them",
+    )  # fmt: skip
     add("--price-in", type=_number, metavar="USD", help="a million prompt tokens")
     add("--price-out", type=_number, metavar="USD", help="a million sampled tokens")
 

@@ -18,7 +18,6 @@ import anyio.to_thread
 from rich.console import Console
 
 from patchgym.datasets.task import Task
-from patchgym.rewards import RewardConfig
 from patchgym.rewards.evaluation import Scores, compare, read_scores, scores_of, write_report
 from patchgym.trainer.agent_evaluation import (
     AgentEvaluation,
@@ -34,13 +33,13 @@ from patchgym.trainer.config import SandboxSection, ScoringSection
 from patchgym.trainer.errors import UserError
 from patchgym.trainer.formats import write_predictions
 from patchgym.trainer.policies import OpenedPolicy, PolicyOptions, open_policy, parse_policy
-from patchgym.trainer.repositories import open_task_domain
 from patchgym.trainer.run_folder import locked
 from patchgym.trainer.stopping import watch_signals
 
 from .evaluate_arguments import read_tasks
 from .evaluate_policy_table import print_policy_report
 from .evaluate_policy_view import PolicyView
+from .evaluate_where import open_where
 from .evaluate_table import print_comparison
 
 _WAIT = 3600.0
@@ -175,6 +174,7 @@ async def _work(request: Request, view: PolicyView) -> None:
         context_tokens=settings.limits.context_tokens,
         slots=request.slots,
         api_key_variable=known.api_key_variable,
+        ray=known.ray,
     )
     scoring = ScoringSection(
         workers=known.jobs, deadline=4 * _WAIT, reruns=settings.reruns, queue=request.slots
@@ -191,13 +191,14 @@ async def _work(request: Request, view: PolicyView) -> None:
         opened = await stack.enter_async_context(open_policy(known.policy, options))
         view.doing = "preparing sandboxes"
         folder = await anyio.to_thread.run_sync(request.folder.with_policy, _facts(opened, known))
-        domain = await open_task_domain(
-            (),
+        domain, rollouts = await open_where(
+            known.ray,
             request.tasks,
-            kind=settings.environment,
+            settings,
+            opened,
             sandbox=sandbox,
             scoring=scoring,
-            reward=RewardConfig.of(),
+            view=view,
             stack=stack,
         )
         evaluation = AgentEvaluation(
@@ -210,6 +211,7 @@ async def _work(request: Request, view: PolicyView) -> None:
             slots=request.slots,
             scoring=scoring,
             watcher=view,
+            rollouts=rollouts,
         )
         await evaluation.run()
 

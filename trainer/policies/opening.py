@@ -40,6 +40,8 @@ class PolicyOptions:
     """Environment variable with the key for servers; none is sent without it."""
     runs: Path = Path("runs")
     """Where runs are looked for by name."""
+    ray: str = ""
+    """Address of the Ray cluster that `vllm:ray` looks for servers in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +180,7 @@ async def _open_served(
     kind = VllmServer if spec.kind == "vllm" else SglangServer
     ends = sorted(tokenizer.end_ids)
     servers: dict[str, VllmServer | SglangServer] = {}
-    for url in spec.where:
+    for url in spec.where or await _ray_servers(spec, options, stack):
         server = kind(url, end_ids=ends, api_key_variable=options.api_key_variable)
         servers[url] = await stack.enter_async_context(server)
     windows = [server.window for server in servers.values() if server.window is not None]
@@ -194,6 +196,16 @@ async def _open_served(
         trainable=True,
         window=min(windows, default=None),
     )
+
+
+async def _ray_servers(
+    spec: PolicySpec, options: PolicyOptions, stack: AsyncExitStack
+) -> Sequence[str]:
+    from patchgym.trainer.ray.servers import ray_servers
+
+    if not options.ray:
+        raise UserError(f"--policy {spec.text}: which cluster? give --ray HOST:PORT, or --ray auto")
+    return await stack.enter_async_context(ray_servers(spec.text, options.ray))
 
 
 async def _open_endpoint(

@@ -7,12 +7,14 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from patchgym.trainer.errors import UserError
+from patchgym.trainer.ray import server_port
 
 PolicyKind = Literal["run", "model", "engine", "vllm", "sglang", "openai"]
 """`run` and `model` are embedded, `engine` is vLLM in this process, the others are servers."""
 
 FORMS = (
     "run:RUN[@best|@STEP], model:PATH, vllm:FOLDER, vllm:http://HOST:PORT[,http://...], "
+    "vllm:ray[:PORT], "
     "sglang:http://HOST:PORT, openai:URL[#MODEL]"
 )
 
@@ -25,7 +27,7 @@ class PolicySpec:
     """As it was written."""
     kind: PolicyKind
     where: tuple[str, ...]
-    """A run, a path, or the URLs of the servers; at least one."""
+    """A run, a path, or the URLs of the servers; none where a Ray cluster knows them."""
     checkpoint: str = "latest"
     """Of a run: `latest`, `best`, or a step."""
     model: str = ""
@@ -54,6 +56,8 @@ def parse_policy(text: str) -> PolicySpec:
         return PolicySpec(text=text, kind="run", where=(rest,))
     if name == "model":
         return PolicySpec(text=text, kind="model", where=(rest,))
+    if server_port(text) is not None:
+        return PolicySpec(text=text, kind="vllm", where=())
     if name == "vllm" and "://" not in rest:
         return PolicySpec(text=text, kind="engine", where=(rest,))
     rest, _, model = rest.partition("#") if name == "openai" else (rest, "", "")

@@ -16,7 +16,7 @@ from patchgym.agent.chat import ChatTokenizer
 from patchgym.agent.telemetry import acting
 from patchgym.rewards import Reward
 from patchgym.sandbox.ray import RESOURCE, connected
-from patchgym.trainer.config import REPOSITORIES, RunConfig, config_to_toml
+from patchgym.trainer.config import REPOSITORIES, PolicySection, RunConfig, config_to_toml
 from patchgym.trainer.domain import Domain, DomainFactory, OnStage, load_attribute
 from patchgym.trainer.group import WorkItem
 from patchgym.trainer.progress import Progress
@@ -103,13 +103,34 @@ class RayRollouts:
 async def open_ray(config: RunConfig, progress: Progress, stack: AsyncExitStack) -> RayDomain:
     """Connect, open a domain on every host, and validate its tasks there; all of it closes with
     `stack`. Raises ClusterError, ConfigError, and what opening a domain raises on every host."""
+    train, heldout, image = _tasks(config)
+    opened = await open_ray_tasks(
+        config, train, heldout, image, enter=progress.enter, tell=progress.listener, stack=stack
+    )
+    if config.environment.use in REPOSITORIES:
+        progress.enter("validating tasks: the gold patch passes, the empty patch fails")
+        await opened.rollouts.validate((*train, *heldout), progress.advance)
+    return opened
+
+
+async def open_ray_tasks(
+    config: RunConfig,
+    train: Sequence[Any],
+    heldout: Sequence[Any],
+    image: Callable[[Any], str],
+    *,
+    enter: Callable[[str], None],
+    tell: Callable[[str], None],
+    stack: AsyncExitStack,
+) -> RayDomain:
+    """Connect, and open a domain over these tasks on every host; nothing is validated. `enter`
+    hears what is under way, `tell` of hosts that come and go. Raises as `open_ray` does."""
     carry_errors()
     section = config.ray
-    progress.enter(f"joining the Ray cluster at {section.address}")
-    train, heldout, image = _tasks(config)
+    enter(f"joining the Ray cluster at {section.address}")
     await stack.enter_async_context(connected(section.address))
-    made = _Maker(config, section, train, heldout, progress.listener)
-    progress.enter("starting a host on every node, and filling their pools")
+    made = _Maker(config, section, train, heldout, tell)
+    enter("starting a host on every node, and filling their pools")
     rollouts = made.fleet("rollouts", (RESOURCE,), limit=section.hosts, slots=config.sandbox.slots)
     await stack.enter_async_context(rollouts.kept())
     scoring = config.scoring
@@ -120,9 +141,6 @@ async def open_ray(config: RunConfig, progress: Progress, stack: AsyncExitStack)
         slots=scoring.slots or scoring.workers,
     )
     await stack.enter_async_context(rewards.kept())
-    if config.environment.use in REPOSITORIES:
-        progress.enter("validating tasks: the gold patch passes, the empty patch fails")
-        await rollouts.validate((*train, *heldout), progress.advance)
     return RayDomain(train=train, heldout=heldout, rollouts=rollouts, rewards=rewards, image=image)
 
 
@@ -159,11 +177,12 @@ class _Maker:
 
 
 def _from_anywhere(config: RunConfig) -> RunConfig:
-    """The configuration of a host: files of code by their whole paths, and no Ray."""
+    """The configuration of a host: files of code by their whole paths, no Ray, and no policy."""
     environment, agent = config.environment, config.agent
     return dataclasses.replace(
         config,
         ray=RaySection(),
+        policy=PolicySection(),
         environment=dataclasses.replace(environment, use=_absolute(environment.use)),
         agent=dataclasses.replace(agent, scaffold=_absolute(agent.scaffold)),
     )

@@ -7,6 +7,7 @@ times, it is unknown.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -151,10 +152,11 @@ class Fleet:
         )
 
     async def score(self, task_id: str, image: str, trajectory: Trajectory) -> Reward:
-        """The reward, from one host or the next."""
+        """The reward, from one host or the next; the same patch goes where its verdict is known."""
         problem = ""
+        patch = hashlib.sha256(trajectory.outcome).hexdigest()
         for _ in range(TRIES):
-            place = await self.placement.acquire(image)
+            place = await self.placement.acquire(image, work=f"{task_id} {patch}")
             try:
                 peer = self._line(place).peer
                 reward: Reward = await peer.call("score", task_id, trajectory)

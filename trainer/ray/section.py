@@ -4,6 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+RAY_SERVERS = "vllm:ray"
+"""Names the vLLM servers on a cluster's nodes: `vllm:ray` or `vllm:ray:PORT`; see `servers`."""
+SERVER_PORT = 8000
+"""Of a node's first server."""
+
+
+def server_port(use: str) -> int | None:
+    """The port that `vllm:ray` or `vllm:ray:PORT` means; None for anything else."""
+    name, _, word = use.removeprefix(RAY_SERVERS).rpartition(":")
+    if use == RAY_SERVERS:
+        return SERVER_PORT
+    good = use.startswith(f"{RAY_SERVERS}:") and not name and word.isdecimal()
+    return int(word) if good and 0 < int(word) < 65536 else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaySection:

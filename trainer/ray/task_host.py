@@ -97,7 +97,7 @@ class TaskService:
         trajectory: Trajectory | None = None
 
         def on_stage(stage: str, /, *, sandbox: str = "") -> None:
-            talk.send(Staged(stage, sandbox))
+            talk.send(Staged(stage, sandbox), urgent=False)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(policy.listen, straggle)

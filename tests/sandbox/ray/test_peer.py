@@ -12,6 +12,7 @@ import pytest
 
 from patchgym.sandbox import LeaseTimeout, SandboxLost
 from patchgym.sandbox.ray import EndOfTalk, Handler, Peer, RemoteFailure, Talk
+from patchgym.sandbox.ray.peer import LINGER
 
 
 @dataclass
@@ -38,6 +39,31 @@ async def joined(handlers: Mapping[str, Handler]) -> AsyncIterator[Wire]:
         tasks.start_soon(wire.carry, wire.there, wire.here)
         yield wire
         tasks.cancel_scope.cancel()
+
+
+async def test_what_is_not_urgent_travels_with_what_is_and_never_waits_for_long() -> None:
+    async def tell(talk: Talk) -> str:
+        for number in range(3):
+            talk.send(number, urgent=False)
+            await anyio.sleep(0.002)
+        return "told"
+
+    async with joined({"tell": tell}) as wire:
+        talk = wire.here.open("tell")
+        assert [await talk.receive() for _ in range(3)] == [0, 1, 2]
+        assert await talk.result() == "told"
+        assert wire.batches == 2  # the call, and all that it said
+
+
+async def test_what_is_alone_and_not_urgent_does_not_wait_for_long() -> None:
+    async def alone(talk: Talk) -> None:
+        talk.send("a stage", urgent=False)
+        await anyio.sleep_forever()
+
+    async with joined({"alone": alone}) as wire:
+        begun = anyio.current_time()
+        assert await wire.here.open("alone").receive() == "a stage"
+        assert LINGER / 2 < anyio.current_time() - begun < 20 * LINGER
 
 
 async def test_calls_answer_each_its_own() -> None:

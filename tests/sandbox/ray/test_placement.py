@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from patchgym.sandbox.ray import Asking, Placement
 from patchgym.sandbox.ray.demand import wanted
-from patchgym.sandbox.ray.placement import WARM_BONUS
+from patchgym.sandbox.ray.placement import SAME_BONUS, WARM_BONUS
 
 
 def placed(asking: Asking) -> str | None:
@@ -34,6 +34,19 @@ def test_a_warm_host_is_preferred_until_it_is_too_full() -> None:
     again = [placed(placement.ask("numpy")) for _ in range(3)]
     assert again[:2] == [first, first]
     assert 3 / 8 > WARM_BONUS and again[2] != first
+
+
+def test_the_same_work_goes_where_it_was_done_while_that_is_not_far_behind() -> None:
+    placement = hosts(False, a=1, b=1, c=1)
+    first = placed(placement.ask("image", work="a patch"))
+    others = {placed(placement.ask("image", work=f"patch {n}")) for n in range(2)}
+    assert first not in others
+    again = [placed(placement.ask("image", work="a patch")) for _ in range(5)]
+    assert again[:4] == [first] * 4  # behind what it has in hand: its answer will do for these, too
+    assert 5 > SAME_BONUS and again[4] == first  # the others hold one each
+    assert placed(placement.ask("image", work="a patch")) != first
+    placement.down(str(first))
+    assert placed(placement.ask("image", work="a patch")) in others
 
 
 def test_who_waits_is_served_in_order_and_withdrawing_costs_nothing() -> None:
