@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -136,6 +136,12 @@ class Reward:
         verdict = Verdict(status=status, evidence="answer", detail=detail, seconds=seconds)
         score = Score(name="answer", value=value, weight=1.0, evidence={"detail": detail})
         return cls(total=value, scores=(score,), verdict=verdict, seconds=seconds)
+
+    @classmethod
+    def unknown(cls, detail: str, *, scores: Sequence[Score] = (), seconds: float = 0.0) -> Reward:
+        """The reward of what could not be scored, by no doing of the policy; `detail` says why."""
+        verdict = Verdict(status="unknown", evidence="infra", detail=detail)
+        return cls(total=None, scores=tuple(scores), verdict=verdict, seconds=seconds)
 
     @property
     def resolved(self) -> bool:

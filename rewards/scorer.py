@@ -189,5 +189,4 @@ def _unreadable(config: RewardConfig, error: Exception, seconds: float) -> Rewar
     """The reward of a diff that could not even be looked at."""
     detail = f"the change can't be read: {type(error).__name__}: {error}"
     scores = [unknown_score(part, detail) for part in config.parts]
-    verdict = Verdict(status="unknown", evidence="infra", detail=detail)
-    return Reward(total=None, scores=tuple(scores), verdict=verdict, seconds=seconds)
+    return Reward.unknown(detail, scores=scores, seconds=seconds)

@@ -19,7 +19,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from opentelemetry.trace import Span
 
 from . import telemetry
-from .base import Reward, Verdict
+from .base import Reward
 from .makers import Judge
 
 __all__ = ["Judge", "ScoreRequest", "run_workers"]
@@ -81,10 +81,6 @@ async def _scored(request: ScoreRequest[Ticket]) -> Reward:
                 return await request.score()
             except Exception as error:  # one rollout's accident must not end the run
                 problem = f"scoring failed {ATTEMPTS} times: {type(error).__name__}: {error}"
-        return _unknown(problem, started)
-    return _unknown(f"not scored within {request.deadline:g} s", started)
-
-
-def _unknown(problem: str, started: float) -> Reward:
-    verdict = Verdict(status="unknown", evidence="infra", detail=problem)
-    return Reward(total=None, scores=(), verdict=verdict, seconds=time.monotonic() - started)
+        return Reward.unknown(problem, seconds=time.monotonic() - started)
+    late = f"not scored within {request.deadline:g} s"
+    return Reward.unknown(late, seconds=time.monotonic() - started)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -21,6 +22,13 @@ from patchgym.sandbox.protocol import result_of, run_fields
 UV = Path(sys.executable).with_name("uv")
 PROGRAMS = {"supervisor-amd64": 0x3E, "supervisor-arm64": 0xB7}
 """Names of the supervisor's programs, and the machine that each one's ELF header names."""
+KERNELS = {
+    "attention-x86_64-x86_64.so": 0x3E,
+    "attention-x86_64-x86_64_v3.so": 0x3E,
+    "attention-x86_64-x86_64_v4.so": 0x3E,
+    "attention-aarch64-generic.so": 0xB7,
+}
+"""The same of the sampler's kernel."""
 PARTS = ("sandbox", "datasets", "agent", "rewards", "trainer")
 
 
@@ -60,6 +68,7 @@ def test_the_wheel_holds_the_folders_and_nothing_else(built: Path, root: Path) -
     tracked = run("git", "ls-files", "--", *PARTS, cwd=root).split()
     wanted = {f"patchgym/{name}" for name in tracked}
     wanted |= {f"patchgym/sandbox/bin/{name}" for name in PROGRAMS}
+    wanted |= {f"patchgym/trainer/sampler/bin/{name}" for name in KERNELS}
     assert names == wanted | {"patchgym/__init__.py", "patchgym/py.typed"}
 
 
@@ -69,6 +78,18 @@ def test_the_supervisor_is_static_small_and_for_both_machines(built: Path) -> No
             program = wheel.read(f"patchgym/sandbox/bin/{name}")
             assert program[:4] == b"\x7fELF" and int.from_bytes(program[18:20], "little") == machine
             assert len(program) < 1 << 20 and b"ld-" not in program  # no dynamic loader
+
+
+def test_the_kernel_is_there_for_every_machine_and_asks_for_an_old_c_library(built: Path) -> None:
+    with zipfile.ZipFile(wheel_of(built)) as wheel:
+        for name, machine in KERNELS.items():
+            library = wheel.read(f"patchgym/trainer/sampler/bin/{name}")
+            assert library[:4] == b"\x7fELF" and int.from_bytes(library[18:20], "little") == machine
+            assert b"patchgym_attend" in library and len(library) < 1 << 20
+            asked = {
+                tuple(map(int, v.split(b"."))) for v in re.findall(rb"GLIBC_([\d.]+)", library)
+            }
+            assert max(asked) <= (2, 28)
 
 
 async def test_the_supervisor_for_arm64_works(built: Path, tmp_path: Path) -> None:

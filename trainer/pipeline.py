@@ -31,7 +31,7 @@ from patchgym.agent import (
     rollout_span,
     rule_for,
 )
-from patchgym.rewards import Reward, ScoreRequest, Verdict, run_workers
+from patchgym.rewards import Reward, ScoreRequest, run_workers
 
 from .admission import Admission
 from .config import ScoringSection
@@ -293,9 +293,4 @@ class Ticket:
 
 def unscored(trajectory: Trajectory) -> Reward:
     """The reward of a rollout that is not scored at all: unknown."""
-    detail = trajectory.error or trajectory.stop_reason
-    return Reward(
-        total=None,
-        scores=(),
-        verdict=Verdict(status="unknown", evidence="infra", detail=detail),
-    )
+    return Reward.unknown(trajectory.error or trajectory.stop_reason)

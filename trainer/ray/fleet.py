@@ -18,7 +18,7 @@ import anyio
 
 from patchgym.agent import Policy, Straggle, Trajectory
 from patchgym.agent.chat import ChatTokenizer
-from patchgym.rewards import Reward, Verdict
+from patchgym.rewards import Reward
 from patchgym.sandbox import PatchgymError, SandboxLost
 from patchgym.sandbox.ray import EndOfTalk, HostPlan, Hosts, Line, Place, Placement, Talk
 from patchgym.sandbox.ray.demand import Demand
@@ -166,8 +166,7 @@ class Fleet:
                 self.placement.shun(place)
             finally:
                 self.placement.release(place)
-        verdict = Verdict(status="unknown", evidence="infra", detail=problem)
-        return Reward(total=None, scores=(), verdict=verdict)
+        return Reward.unknown(problem)
 
     def _note(
         self, rollout_id: str, on_stage: OnStage, stage: str, /, *, sandbox: str = ""
