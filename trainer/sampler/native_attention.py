@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _TARGET = "patchgym_attend"
 _LANES = 16
 """What the size of a head must be a multiple of."""
-_MOST_BANKS = 64
+_MOST_BANKS = 1024
 _LEVELS = (
     ("x86_64_v4", {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
     ("x86_64_v3", {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}),

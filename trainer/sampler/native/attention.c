@@ -22,7 +22,7 @@
 
 #include "xla_ffi.h"
 
-#define MOST_BANKS 64
+#define MOST_BANKS 1024
 #define MOST_SHARE 4 /* query heads of a key head that are worked on at once */
 #define LANES 16
 
