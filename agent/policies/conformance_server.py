@@ -43,7 +43,7 @@ class _Running:
 
 
 class ConformanceServer:
-    """Serves `policy` on 127.0.0.1; an async context manager, with its address in `url`."""
+    """Serves `policy` on this machine; an async context manager, with its address in `url`."""
 
     def __init__(
         self,
@@ -51,9 +51,11 @@ class ConformanceServer:
         *,
         window: int = 4096,
         routes: Mapping[str, Handler] | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
-        """`routes` are further paths to answer, such as `/v1/chat/completions`."""
-        self._policy, self._window = policy, window
+        """`routes` are further paths to answer, such as `/v1/chat/completions`; `host` is the
+        address of this machine to listen at."""
+        self._policy, self._window, self._host = policy, window, host
         self._routes = dict(routes or {})
         self._running: dict[str, _Running] = {}
         self._background = Background()
@@ -67,10 +69,10 @@ class ConformanceServer:
 
     async def __aenter__(self) -> ConformanceServer:
         """Listen on a free port."""
-        self._listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        self._listener = await anyio.create_tcp_listener(local_host=self._host)
         await self._background.open()
         port = self._listener.extra(anyio.abc.SocketAttribute.local_port)
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = f"http://{self._host}:{port}"
         self._gone = anyio.Event()
         self._background.start(self._listen)
         return self

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -19,7 +18,7 @@ from tokenizer_folders import write_tokenizer
 from patchgym.agent import ScriptedPolicy
 from patchgym.agent.policies.conformance_server import ConformanceServer
 from patchgym.datasets.task import bundled_tasks, dump_tasks
-from patchgym.sandbox.ray import ClusterError
+from patchgym.sandbox.ray import ClusterError, connected, nodes
 from patchgym.trainer.config import config_from_mapping
 from patchgym.trainer.errors import ConfigError, UserError
 from patchgym.trainer.policies import PolicyOptions, open_policy, parse_policy
@@ -29,12 +28,14 @@ from patchgym.trainer.ray.servers import ray_servers
 slow = pytest.mark.slow
 
 
-@contextmanager
-def declaring(cluster: RayNodes, servers: int) -> Iterator[None]:
-    """A node that says so many servers are there, for the length of the block."""
+@asynccontextmanager
+async def declaring(cluster: RayNodes, servers: int) -> AsyncIterator[str]:
+    """A node that says so many servers are there, for the length of the block; its address."""
     node = cluster.add({"vllm_server": servers})
     try:
-        yield
+        async with connected(cluster.address):
+            (found,) = await nodes(("vllm_server",))
+        yield found.address
     finally:
         node.kill()
         cluster.nodes.remove(node)
@@ -69,9 +70,9 @@ async def test_servers_are_those_that_nodes_declare(cluster: RayNodes, tmp_path:
     with pytest.raises(ClusterError, match="no node .* declares `vllm_server`: start"):
         async with ray_servers("vllm:ray", cluster.address):
             pass
-    with declaring(cluster, 2):
+    async with declaring(cluster, 2) as address:
         async with ray_servers("vllm:ray:8100", cluster.address) as found:
-            assert found == ("http://127.0.0.1:8100", "http://127.0.0.1:8101")
+            assert found == (f"http://{address}:8100", f"http://{address}:8101")
 
 
 @slow
@@ -90,17 +91,17 @@ async def test_a_policy_is_evaluated_by_servers_and_in_sandboxes_of_the_cluster(
         return f"{gold[name]}```" if right else f"def {name}(*args):\n    return 7\n```"
 
     policy = ScriptedPolicy(byte_tokenizer(), first_only, version=3)
-    async with ConformanceServer(policy) as server:
+    async with (
+        declaring(cluster, 1) as address,
+        ConformanceServer(policy, host=address) as server,
+    ):
         words = [
             *(PATCHGYM, "evaluate", "--tasks", "tasks.jsonl", "--json", "--jobs", "2"),
             *("--samples", "2", "--tokenizer", str(write_tokenizer(tmp_path / "tokenizer"))),
             *("--context-tokens", "2000", "--max-new-tokens", "300", "--ray", cluster.address),
+            *("--policy", f"vllm:ray:{server.url.rpartition(':')[2]}"),
         ]
-        used = f"vllm:ray:{server.url.rpartition(':')[2]}"
-        with declaring(cluster, 1):
-            done = await anyio.run_process(
-                [*words, "--policy", used], cwd=tmp_path, check=False, env={**os.environ}
-            )
+        done = await anyio.run_process(words, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr.decode()
     record = json.loads(done.stdout)
     assert record["resolved_ids"] == [tasks[0].id]
