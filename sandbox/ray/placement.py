@@ -2,8 +2,8 @@
 
 Of the hosts that are up and not draining, one with room whose load (what it holds by what it
 takes) is least; but one that has the wanted image warm is preferred while its load is at most
-`WARM_BONUS` above that, and before it one that was given the same work already, while its load is at
-most `SAME_BONUS` above. Those who wait are served in the order in which they came.
+`WARM_BONUS` above that, and before it one that was given the same work already, while its load is
+at most `SAME_BONUS` above. Those who wait are served in the order in which they came.
 """
 
 from __future__ import annotations

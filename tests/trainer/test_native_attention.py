@@ -126,16 +126,16 @@ def test_caches_are_written_in_place() -> None:
 
 def test_operands_that_do_not_fit_are_refused() -> None:
     (q, k, v, positions), caches = inputs(0, 1, 2, 2, 2, 8, 16)
-    pairs = pairs_of(caches)
+    ((keys, values),) = pairs_of(caches)
     with pytest.raises(Exception, match="attention: operands of shapes that don't fit"):
-        attend(q[:, :3], k, v, pairs, positions, None, native=True)
+        attend(q[:, :3], k, v, [(keys, values)], positions, None, native=True)
+    halves = keys.astype(jnp.float16), values.astype(jnp.float16)
     with pytest.raises(Exception, match="attention: operands of a wrong type"):
-        half: list[Pair] = [tuple(each.astype(jnp.float16) for each in pairs[0])]  # type: ignore[list-item]
-        attend(q, k, v, half, positions, None, native=True)
-    mixed = [pairs[0], tuple(each[:, :, :4] for each in pairs[0])]
-    both = [jnp.concatenate([each, each]) for each in (q, k, v)]
+        attend(q, k, v, [halves], positions, None, native=True)
+    short = keys[:, :, :4], values[:, :, :4]
+    q, k, v, positions = (jnp.concatenate([each, each]) for each in (q, k, v, positions))
     with pytest.raises(Exception, match="attention: caches of several shapes"):
-        attend(*both, mixed, jnp.tile(positions, 2), None, native=True)  # type: ignore[arg-type]
+        attend(q, k, v, [(keys, values), short], positions, None, native=True)
 
 
 def test_every_library_of_this_machine_does_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

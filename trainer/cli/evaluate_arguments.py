@@ -83,7 +83,7 @@ def _add_policy(group: argparse._ArgumentGroup) -> None:
     add("--api-key-variable", metavar="NAME", help="environment variable with the servers' key")
     add(
         "--ray", default="", metavar="ADDRESS",
-        help="HOST:PORT or auto: sandboxes are on the nodes of that cluster; --jobs over all of them",
+        help="HOST:PORT or auto: on the nodes of that cluster; --jobs counts all of theirs",
     )  # fmt: skip
     add("--price-in", type=_number, metavar="USD", help="a million prompt tokens")
     add("--price-out", type=_number, metavar="USD", help="a million sampled tokens")

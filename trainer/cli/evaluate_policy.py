@@ -39,8 +39,8 @@ from patchgym.trainer.stopping import watch_signals
 from .evaluate_arguments import read_tasks
 from .evaluate_policy_table import print_policy_report
 from .evaluate_policy_view import PolicyView
-from .evaluate_where import open_where
 from .evaluate_table import print_comparison
+from .evaluate_where import open_where
 
 _WAIT = 3600.0
 """Seconds that a rollout or a verdict may wait for a sandbox: long ones are all in use."""

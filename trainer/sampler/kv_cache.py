@@ -4,9 +4,9 @@ Axes: R rows of a bank, S tokens of its window, T tokens read in at once; H, K, 
 `model.decoder`.
 
 A bank's cache is one pair a layer, keys and values [R, K, S, D], given to each program and taken
-back from it in place. It is float32, or, where the kernel of `native_attention` reads it and the weights are
-bfloat16, bfloat16 as uint16: XLA on CPU can't write a row of a bfloat16 array without converting
-the whole of it twice.
+back from it in place. It is float32; where the weights are bfloat16 and the kernel of
+`native_attention` reads it, it is bfloat16 as uint16, since XLA on CPU can't write a row of a
+bfloat16 array without converting the whole of it twice.
 """
 
 from __future__ import annotations
