@@ -32,7 +32,13 @@ from patchgym.trainer.agent_evaluation.report import Prices
 from patchgym.trainer.config import SandboxSection, ScoringSection
 from patchgym.trainer.errors import UserError
 from patchgym.trainer.formats import write_predictions
-from patchgym.trainer.policies import OpenedPolicy, PolicyOptions, open_policy, parse_policy
+from patchgym.trainer.policies import (
+    NO_CLUSTER,
+    OpenedPolicy,
+    PolicyOptions,
+    open_policy,
+    parse_policy,
+)
 from patchgym.trainer.run_folder import locked
 from patchgym.trainer.stopping import watch_signals
 
@@ -109,6 +115,8 @@ def _request(known: argparse.Namespace) -> Request:
             f"--policy {known.policy}: ids are made here: give --tokenizer, the folder or GGUF "
             "file of the served model"
         )
+    if not spec.where and not known.ray:
+        raise UserError(NO_CLUSTER.format(policy=known.policy))
     base = read_scores(Path(known.compare[0])) if known.compare else None
     tasks, broken = read_tasks(known.tasks, known.recipes, known.mirror)
     if not tasks:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from patchgym.trainer.model.decoder import Params
 
 
+NO_CLUSTER = "--policy {policy}: which cluster? give --ray HOST:PORT, or --ray auto"
+"""What is said where servers are to be found, and nobody said in which cluster."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyOptions:
     """How a policy is opened."""
@@ -204,7 +208,7 @@ async def _ray_servers(
     from patchgym.trainer.ray.servers import ray_servers
 
     if not options.ray:
-        raise UserError(f"--policy {spec.text}: which cluster? give --ray HOST:PORT, or --ray auto")
+        raise UserError(NO_CLUSTER.format(policy=spec.text))
     return await stack.enter_async_context(ray_servers(spec.text, options.ray))
 
 
