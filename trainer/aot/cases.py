@@ -102,6 +102,7 @@ CASES = {
         _case("v5p-2x2x1-7b-lora", 4, 1, "attention"),
         _case("v5p-2x2x1-32b-lora", 4, 1, "attention"),
         _case("v5p-2x2x2-7b-full", 8, 1, "attention"),
+        _case("v5p-2x2x2-7b-lora", 8, 1, "attention"),
         _case("v5p-2x2x2-32b-lora", 8, 1, "attention"),
         _case("v6e-4x4-7b-full", 4, 4, "attention"),
         _case("v6e-4x4-7b-lora", 4, 4, "attention"),
