@@ -230,6 +230,8 @@ class Killer(threading.Thread):
         """Until `stop`."""
         starting: list[threading.Thread] = []
         while not self._over.wait(EVERY):
+            if len(self._cluster.nodes) < 2:
+                continue  # the last to die have no successors yet
             self._cluster.nodes[1].kill()
             del self._cluster.nodes[1]
             self.killed += 1
