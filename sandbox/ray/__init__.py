@@ -3,7 +3,7 @@
 Importing this does not import ray.
 """
 
-from .cluster import ClusterError, Node, connected, nodes
+from .cluster import ClusterError, connected, nodes
 from .conversation import Conversations, Hello, Service
 from .frames import RemoteFailure
 from .held import Held
@@ -27,7 +27,6 @@ __all__ = [
     "HostPlan",
     "Hosts",
     "Line",
-    "Node",
     "Peer",
     "Place",
     "Placement",

@@ -12,11 +12,10 @@ SERVER_PORT = 8000
 
 def server_port(use: str) -> int | None:
     """The port that `vllm:ray` or `vllm:ray:PORT` means; None for anything else."""
-    name, _, word = use.removeprefix(RAY_SERVERS).rpartition(":")
     if use == RAY_SERVERS:
         return SERVER_PORT
-    good = use.startswith(f"{RAY_SERVERS}:") and not name and word.isdecimal()
-    return int(word) if good and 0 < int(word) < 65536 else None
+    word = use.removeprefix(f"{RAY_SERVERS}:")
+    return int(word) if word != use and word.isdecimal() and 0 < int(word) < 65536 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
